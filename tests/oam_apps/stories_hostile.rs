@@ -1,5 +1,6 @@
 //! Templates that misbehave are stopped and named, and harm no other namespace.
 
+use std::process::Command;
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
@@ -151,16 +152,24 @@ async fn a_broken_template_is_named_and_leaves_what_was_applied() {
     .await;
 }
 
-/// Runs in the shared control plane for all namespaces, with one thread that serves its probes and all tenants: a probe that
-/// is late shows that the thread was held. The shard keeps it away from the Applications of other tests.
-pub async fn shard(site: &Site, directory: &ScratchDir, timeout: Duration) -> Portolan {
+/// Returns the command that runs in the shared control plane for all namespaces. The shard keeps it away from the
+/// Applications of other tests.
+pub fn shard_command(site: &Site, directory: &ScratchDir) -> Command {
     let mut command = estate::run(directory, &site.control_plane.kubeconfig());
     command.args([
-        &format!("--cue-timeout={}s", timeout.as_secs()),
-        &format!("--cue-workers={CROWD_WORKERS}"),
         &format!("--leader-election-namespace={}", site.namespace),
         "--enable-sharding",
         &format!("--shard-id={}", site.namespace),
+    ]);
+    command
+}
+
+/// Runs a shard with one thread that serves its probes and all tenants: a probe that is late shows that the thread was held.
+pub async fn shard(site: &Site, directory: &ScratchDir, timeout: Duration) -> Portolan {
+    let mut command = shard_command(site, directory);
+    command.args([
+        &format!("--cue-timeout={}s", timeout.as_secs()),
+        &format!("--cue-workers={CROWD_WORKERS}"),
     ]);
     command.env("TOKIO_WORKER_THREADS", "1");
     let portolan = Portolan::start(command);

@@ -244,7 +244,7 @@ async fn a_step_names_what_is_wrong_with_its_policies() {
     let remote = json!({ "clusters": ["prod"] });
     site.declare("remote", placed(&[replicated("a")], &[("t", "topology", remote)], &[]))
         .await;
-    site.until_said("remote", "not supported by this controller: cluster prod in policy t")
+    site.until_said("remote", "failed to get cluster prod: no such cluster")
         .await;
 }
 
@@ -279,12 +279,11 @@ async fn a_step_applies_as_many_components_at_the_same_time_as_it_says(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_application_that_selects_a_joined_cluster_is_left_alone_by_name() {
+async fn labels_select_the_local_cluster_and_joined_ones_of_which_a_refused_one_is_named() {
     let site = Site::new().await;
     // Secrets of clusters are in the namespace of the definitions. Tests that select all clusters use another one.
-    let (proxy, kubeconfig) = site.proxy().await;
-    let portolan = site.start(&kubeconfig, &["--system-definition-namespace", &site.namespace]);
-    portolan.ready(SOON).await;
+    let definitions = ["--system-definition-namespace", &site.namespace];
+    let _portolan = site.portolan(&definitions).await;
     let file = project("definitions/workflowsteps/deploy.yaml");
     let deploy: Value = serde_yaml::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     let step_definition = "core.oam.dev/v1beta1 WorkflowStepDefinition";
@@ -296,6 +295,7 @@ async fn an_application_that_selects_a_joined_cluster_is_left_alone_by_name() {
         "schematic": { "cue": { "template": template } },
     } });
     site.apply(DEFINITION, "settings", definition).await;
+    // A Secret without a credential.
     let labels = json!({ "cluster.core.oam.dev/cluster-credential-type": "X509Certificate", "region": "eu" });
     site.apply("v1 Secret", "prod-eu", json!({ "metadata": { "labels": labels } }))
         .await;
@@ -308,36 +308,26 @@ async fn an_application_that_selects_a_joined_cluster_is_left_alone_by_name() {
         )
     };
     site.declare("everywhere", select("one", json!({}))).await;
-    let message = "not supported by this controller: cluster prod-eu in policy places";
-    site.until_said("everywhere", message).await;
-    site.declare(
-        "here",
-        select("two", json!({ "cluster.core.oam.dev/control-plane": "true" })),
-    )
-    .await;
+    site.until_said("everywhere", "cluster prod-eu is refused").await;
+    site.until(CONFIG_MAP, "one", "in the local cluster", |_| true).await;
+    let here = json!({ "cluster.core.oam.dev/control-plane": "true" });
+    site.declare("here", select("two", here)).await;
     site.until_running("here").await;
-    assert_eq!(site.get(CONFIG_MAP, "one").await, None);
-    assert_eq!(site.revisions("everywhere").await, [""; 0]);
+    site.declare("nowhere", select("lost", json!({ "region": "asia" })))
+        .await;
+    site.until_said("nowhere", "failed to find any cluster matches given labels")
+        .await;
 
     site.delete("v1 Secret", "prod-eu").await;
-    site.declare("everywhere", select("three", json!({}))).await;
-    site.until_running("everywhere").await;
-    assert!(site.get(CONFIG_MAP, "three").await.is_some());
-
-    // What is deployed is kept without a look at other clusters.
-    proxy.inject(usize::MAX, ApiFault::Status(500), |request| request.is_of("secrets"));
-    let lists = || {
-        proxy
-            .requests()
-            .iter()
-            .filter(|request| request.is_of("secrets"))
-            .count()
-    };
-    let before = lists();
-    site.edit(CONFIG_MAP, "three", json!({ "data": { "key": "other" } }))
+    let there = json!({ "clusters": ["prod-eu"] });
+    let component = json!({ "name": "far", "type": "settings" });
+    site.declare("gone", placed(&[component], &[("places", "topology", there)], &[]))
         .await;
-    site.until(CONFIG_MAP, "three", "restored", |object| object["data"]["key"] == "x")
+    site.until_said("gone", "failed to get cluster prod-eu: no such cluster")
         .await;
-    site.until_running("everywhere").await;
-    assert_eq!(lists(), before);
+    site.declare("later", select("three", json!({}))).await;
+    let app = site.until_running("later").await;
+    let services = app["status"]["services"].as_array().unwrap();
+    assert_eq!(services.len(), 1, "{services:#?}");
+    assert_eq!(services[0]["cluster"], "local");
 }

@@ -7,11 +7,13 @@ use tokio::time::Instant;
 
 use super::apps::{config, spec};
 use super::receiver::Receiver;
-use super::site::Site;
+use super::site::{Site, says};
+use super::stories_hostile::{declare_in_shard, shard_command};
 use super::workflows::{input, outcome, output, step, until_ended, with, with_parallel_steps, with_steps};
 use super::{APPLICATION, CONFIG_MAP};
-use crate::support::eventually::SOON;
+use crate::support::eventually::{SOON, eventually};
 use crate::support::portolan::Portolan;
+use crate::support::process::ScratchDir;
 
 const SECRET: &str = "v1 Secret";
 /// Lets steps reach the receiver.
@@ -175,4 +177,37 @@ async fn targets_that_hang_are_named_and_delay_no_other_application() {
 
     let hanging: Option<Value> = site.get(APPLICATION, "hangs-0").await;
     assert_ne!(hanging.unwrap()["status"]["workflow"]["finished"], true);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_with_many_requests_that_hang_delays_no_request_of_another() {
+    let (greedy, modest) = (Site::new().await, Site::new().await);
+    let (directory, shard) = (ScratchDir::new("requests"), &greedy.namespace);
+    let mut command = shard_command(&greedy, &directory);
+    // Two permits, one for each namespace.
+    command.args([PRIVATE, "--concurrent-reconciles=4"]);
+    let portolan = Portolan::start(command);
+    portolan.ready(SOON).await;
+    let receiver = Receiver::start().await;
+    let ask = |path: &str| {
+        let properties = json!({ "url": receiver.url(path), "timeout": "30s" });
+        with_steps(&[], &[step("ask", "request", properties)])
+    };
+    for number in 0..HANGING {
+        declare_in_shard(&greedy, shard, &format!("hangs-{number}"), ask("/hang")).await;
+    }
+    eventually(SOON, "a step to wait for a permit", async || {
+        let apps = greedy.list(APPLICATION, "").await;
+        let is_waiting = apps.iter().any(|app| says(app, "waiting for other HTTP requests"));
+        (is_waiting && !receiver.received("/hang").is_empty()).then_some(())
+    })
+    .await;
+
+    let started = Instant::now();
+    declare_in_shard(&modest, shard, "shop", ask("/color")).await;
+    let app = until_ended(&modest, "shop").await;
+    assert!(started.elapsed() < MEANWHILE, "{:?}", started.elapsed());
+    assert_eq!(outcome(&app, "ask")[0], "succeeded");
+    let sent = receiver.received("/hang").len();
+    assert!(sent < HANGING, "{sent} requests have hung before");
 }

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use kube::ResourceExt;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, api::ApiResource};
@@ -5,7 +7,10 @@ use portolan::api::oam::TraitDefinition;
 use portolan::controllers::oam::trackers::encode;
 use serde_json::{Value, json};
 
-use super::{Site, application, assert_line, words, worker};
+use super::takeover::unshared_control_plane;
+use super::{Site, application, assert_line, execute, words, worker};
+use crate::support::control_plane::ADMIN_TOKEN;
+use crate::support::fault_proxy::FaultProxy;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn applications_are_listed_with_phase_health_and_problems() {
@@ -68,16 +73,43 @@ async fn applications_that_are_not_supported_are_listed_before_any_controller_ru
 
     let table = site.vela(&["list", "--unsupported"]).await.ok();
     let namespace = &site.namespace;
-    assert!(!table.contains("plain") && !table.contains("debug"), "{table}");
+    for supported in ["plain", "debug", "remote"] {
+        assert!(!table.contains(supported), "{supported}: {table}");
+    }
     assert_line(
         &table,
         &format!("{namespace} chart component redis with an import of vela/helm"),
     );
-    let tracker = format!("remote-v1-{namespace}");
-    assert_line(
-        &table,
-        &format!("{namespace} remote cluster edge in resourcetracker {tracker}"),
-    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn definitions_that_namespaces_share_are_read_once() {
+    let control_plane = unshared_control_plane().await;
+    let sites = [Site::of(control_plane).await, Site::of(control_plane).await];
+    for site in &sites {
+        site.define_worker().await;
+        for name in ["blog", "shop"] {
+            site.create_application(name, worker("nginx:1")).await;
+        }
+    }
+    let shared = control_plane.namespace().await;
+    let proxy = FaultProxy::in_front_of(control_plane).await;
+    let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    let place = ["--system-definition-namespace", &shared, "--kubeconfig", kubeconfig];
+    execute(&[&["vela", "list", "--unsupported", "-A"][..], &place].concat())
+        .await
+        .ok();
+    for plural in ["componentdefinitions", "definitionrevisions"] {
+        let mut lists: BTreeMap<String, usize> = BTreeMap::new();
+        for request in proxy.requests().into_iter().filter(|request| request.is_of(plural)) {
+            *lists.entry(request.path).or_default() += 1;
+        }
+        for namespace in [&sites[0].namespace, &sites[1].namespace, &shared] {
+            let path = format!("/apis/core.oam.dev/v1beta1/namespaces/{namespace}/{plural}");
+            assert_eq!(lists.get(&path), Some(&1), "{path} of {lists:?}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -84,6 +84,18 @@ async fn policies_place_components_in_the_order_of_the_steps() {
 }
 
 #[tokio::test]
+async fn components_are_rendered_for_each_cluster_that_a_topology_names() {
+    let files = ScratchDir::new("placed");
+    let topology = json!({ "name": "far", "type": "topology", "properties": { "clusters": ["local", "edge"] } });
+    let spec = json!({ "components": [worker("web")], "policies": [topology] });
+    let yaml = render(&files, &[application("shop", spec)], &[]).await.ok();
+    let clusters = objects(&yaml)
+        .into_iter()
+        .map(|object| object["metadata"]["labels"]["app.oam.dev/cluster"].clone());
+    assert_eq!(Vec::from_iter(clusters), ["local", "edge"]);
+}
+
+#[tokio::test]
 async fn values_of_the_run_are_named_and_mistakes_end_the_command() {
     let files = ScratchDir::new("placed");
     let mut taking = worker("web");

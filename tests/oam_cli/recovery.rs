@@ -70,6 +70,60 @@ async fn records_of_a_lost_cluster_are_dropped_after_they_were_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_application_is_supported_once_the_records_of_its_releases_are_dropped() {
+    let site = Site::new().await;
+    let uid = site.create_application("shop", worker("nginx:1")).await.uid().unwrap();
+    let secret = |name: &str| {
+        let name = format!("sh.helm.release.v1.{name}");
+        site.entry(&json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name } }))
+    };
+    let mut entries = ["web.v1", "web.v2", "web.front.v1"].map(secret).to_vec();
+    entries.push(site.entry(&config_map("web")));
+    let name = site
+        .create_tracker("shop", &uid, 1, encode(entries, Some(Format::Gzip)).unwrap())
+        .await;
+    let names = async || -> Vec<String> {
+        let tracker = site.trackers().get(&name).await.unwrap();
+        assert_eq!(tracker.spec.compression.type_, "gzip");
+        let entries = decode(&tracker.spec).unwrap();
+        entries.into_iter().map(|entry| entry.name).collect()
+    };
+    let before = names().await;
+    let unsupported = async || site.vela(&["list", "--unsupported"]).await.ok();
+    let advice = "drop its records with `portolan vela forget-release`";
+    let text = unsupported().await;
+    assert!(text.contains("Helm release web in ") && text.contains(advice), "{text}");
+
+    let forget = ["forget-release", "shop", "web"];
+    let text = site.vela(&forget).await.ok();
+    assert!(text.contains("Secret sh.helm.release.v1.web.v2"), "{text}");
+    assert!(text.contains("2 records would be dropped"), "{text}");
+    assert!(!text.contains("web.front"), "{text}");
+    assert_eq!(names().await, before);
+
+    let text = site.vela(&[&forget[..], &["--yes"]].concat()).await.ok();
+    assert!(text.ends_with("2 records dropped\n"), "{text}");
+    assert_eq!(names().await, ["sh.helm.release.v1.web.front.v1", "web"]);
+    let events: Api<Event> = Api::namespaced(site.client.clone(), &site.namespace);
+    eventually(SOON, "an event", async || {
+        let events = events.list(&ListParams::default()).await.unwrap();
+        let mut reasons = events.into_iter().filter_map(|event| event.reason);
+        reasons.find(|reason| reason == "ReleaseForgotten")
+    })
+    .await;
+    let text = unsupported().await;
+    assert!(
+        !text.contains("Helm release web in ") && text.contains("Helm release web.front in "),
+        "{text}"
+    );
+    site.vela(&["forget-release", "shop", "web.front", "--yes"]).await.ok();
+    let text = unsupported().await;
+    assert!(text.starts_with("no unsupported Applications"), "{text}");
+    let text = site.vela(&forget).await.ok();
+    assert!(text.contains("has no records of Helm release web"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn trackers_of_a_former_application_are_adopted() {
     let site = Site::new().await;
     let empty = || encode(Vec::new(), None).unwrap();

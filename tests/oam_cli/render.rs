@@ -143,11 +143,6 @@ async fn an_application_that_cannot_be_rendered_names_the_cause() {
     let words = "not supported: component copy with references to existing objects";
     assert!(error.contains(words), "{error}");
 
-    let far = json!({ "name": "far", "type": "topology", "properties": { "clusters": ["edge"] } });
-    let spec = json!({ "components": [], "policies": [far] });
-    let error = render(&files, &[application("shop", spec)], &[]).await.failed(1);
-    assert!(error.contains("not supported: cluster edge in policy far"), "{error}");
-
     let nothing = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" } });
     let error = render(&files, &[nothing], &[]).await.failed(1);
     assert!(error.contains("contain no Application"), "{error}");

@@ -91,7 +91,7 @@ async fn is_completed_after(limit: usize, fault: ApiFault) -> bool {
     let policies = Policies::default();
     eventually(SOON, "the collection or a fault", async || {
         match scene.collect(&policies, Mark::All).await {
-            Ok(CollectProgress::Waiting { message }) => Err(message),
+            Ok(CollectProgress::Waiting { message, .. }) => Err(message),
             Ok(CollectProgress::Done) | Err(_) => Ok(()),
         }
     })

@@ -16,8 +16,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, ResourceExt};
 use portolan::api::NamespacedName;
 use portolan::api::oam::{ManagedResource, RawManifest, ResourceTracker, crds};
+use portolan::controllers::oam::clusters::{ClusterSettings, JoinedClusters};
 use portolan::controllers::oam::collect::{CollectError, CollectProgress, Collector, Mark, Subject};
-use portolan::controllers::oam::objects::Objects;
+use portolan::controllers::oam::objects::{ClusterKinds, ClusterObjects, JoinedSettings, Objects};
 use portolan::controllers::oam::policies::{GarbageCollect, SelectedResources};
 use portolan::controllers::oam::trackers::{self, AppIdentity, Inventory, ResourceKey, Tracker, TrackerType, encode};
 use portolan::runtime::watch::GroupKind;
@@ -85,9 +86,25 @@ impl Scene {
         let mut config = config.unwrap();
         config.default_retry = false;
         let client = Client::try_from(config).unwrap();
-        let objects = Objects::new(client.clone(), Duration::from_secs(300), |_| {});
+        let resync = Duration::from_secs(300);
+        let joined = JoinedSettings {
+            clusters: JoinedClusters::new(ClusterSettings {
+                client: client.clone(),
+                namespace: app.name.namespace.clone(),
+                fetcher: Fetcher::new(Settings::default()).unwrap(),
+                allow_insecure: false,
+                requests: RequestMetrics::default(),
+                write_fence: None,
+            }),
+            resync,
+            relist: None,
+            budget: Budget::new("test", 1 << 20),
+            changed: Arc::new(|_| {}),
+        };
+        let objects = Objects::new(ClusterObjects::new(client.clone(), resync, |_| {}), joined);
         tokio::spawn(objects.clone().run());
         let kinds = BTreeSet::from([GroupKind::new("", "ConfigMap")]);
+        let kinds = ClusterKinds::from([("local".to_owned(), kinds)]);
         objects.subscribe(&app.name, kinds.clone());
         objects.wait_until_settled(&kinds).await;
         Self {
@@ -183,6 +200,7 @@ impl Scene {
             rules: &policies.garbage_collect,
             read_only: &policies.read_only,
             orphans_all: policies.orphans_all,
+            is_deleting: matches!(mark, Mark::All),
             dependents: &policies.dependents,
         };
         let mut inventory = self.inventory().await;
@@ -273,14 +291,14 @@ fn is_write(request: &ApiRequest) -> bool {
 fn done(result: Result<CollectProgress, CollectError>) -> Result<(), String> {
     match result {
         Ok(CollectProgress::Done) => Ok(()),
-        Ok(CollectProgress::Waiting { message }) => Err(message),
+        Ok(CollectProgress::Waiting { message, .. }) => Err(message),
         Err(error) => Err(error.to_string()),
     }
 }
 
 fn message(result: Result<CollectProgress, CollectError>) -> String {
     match result {
-        Ok(CollectProgress::Waiting { message }) => message,
+        Ok(CollectProgress::Waiting { message, .. }) => message,
         other => panic!("{other:?} instead of a message"),
     }
 }

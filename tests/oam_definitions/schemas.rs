@@ -85,6 +85,23 @@ async fn a_definition_without_a_schema_is_recorded_and_says_why() {
 }
 
 #[tokio::test]
+async fn a_definition_of_a_terraform_module_has_no_schema_and_says_so() {
+    let site = Site::new().await;
+    let _controller = site.controller().await;
+    let mut module = component("");
+    module["spec"]["schematic"] = json!({ "terraform": { "type": "hcl", "configuration": "variable \"size\" {}" } });
+    site.apply("ComponentDefinition", "bucket", module).await;
+    let words = "cannot store capability bucket in ConfigMap: only CUE templates have schemas";
+    let status = site.until_failed("ComponentDefinition", "bucket", words).await;
+    assert_eq!(
+        (latest(&status), &status["configMapRef"]),
+        ("bucket-v1".to_owned(), &Value::Null)
+    );
+    let config_map = site.api("ConfigMap").get_opt("component-schema-bucket").await;
+    assert_eq!(config_map.unwrap(), None);
+}
+
+#[tokio::test]
 async fn a_refused_config_map_is_reported_and_applied_with_the_next_event() {
     let site = Site::new().await;
     let controller = site.controller().await;

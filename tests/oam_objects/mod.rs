@@ -7,7 +7,7 @@ use std::time::Duration;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use portolan::api::NamespacedName;
-use portolan::controllers::oam::objects::{CachedObject, ObjectError, ObjectId, Objects};
+use portolan::controllers::oam::objects::{CachedObject, ClusterObjects, ObjectError, ObjectId};
 use portolan::runtime::watch::GroupKind;
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ const WINDOW: Duration = Duration::from_secs(3);
 struct World {
     control_plane: &'static ControlPlane,
     namespace: String,
-    objects: Objects,
+    objects: ClusterObjects,
     application: NamespacedName,
     changed: Arc<Mutex<BTreeSet<NamespacedName>>>,
 }
@@ -39,7 +39,7 @@ impl World {
         let changed: Arc<Mutex<BTreeSet<NamespacedName>>> = Arc::default();
         let notified = Arc::clone(&changed);
         let client = client(control_plane, &namespace).await;
-        let objects = Objects::new(client, Duration::from_secs(60), move |name| {
+        let objects = ClusterObjects::new(client, Duration::from_secs(60), move |name| {
             notified.lock().unwrap().insert(name);
         });
         tokio::spawn(objects.clone().run());
@@ -111,7 +111,7 @@ async fn an_object_is_known_as_soon_as_written_and_its_changes_and_deletion_are_
     let (object, objects) = (world.config_map("settings"), &world.objects);
     let id = ObjectId::of(&object);
     assert_eq!(objects.cached(&id), CachedObject::Absent);
-    let created = objects.create(&object, false).await.unwrap();
+    let created = objects.create(&ObjectId::of(&object), &object, false).await.unwrap();
     let CachedObject::Found(cached) = objects.cached(&id) else {
         panic!("the created object is not in the cache")
     };
@@ -132,8 +132,14 @@ async fn an_object_is_known_as_soon_as_written_and_its_changes_and_deletion_are_
     );
     let mut replacement = replaced;
     replacement["data"]["key"] = json!("3");
-    objects.replace(&replacement, false).await.unwrap();
-    let outdated = objects.replace(&replacement, false).await.unwrap_err();
+    objects
+        .replace(&ObjectId::of(&replacement), &replacement, false)
+        .await
+        .unwrap();
+    let outdated = objects
+        .replace(&ObjectId::of(&replacement), &replacement, false)
+        .await
+        .unwrap_err();
     assert!(matches!(outdated, ObjectError::Api(error) if error.is_conflict()));
 
     world.changed.lock().unwrap().clear();
@@ -171,11 +177,16 @@ async fn an_object_is_read_in_the_version_that_is_asked_for() {
             "maxReplicas": 3, "targetCPUUtilizationPercentage": 50 },
     });
     let old = ObjectId::of(&object);
-    world.objects.create(&object, false).await.unwrap();
+    world
+        .objects
+        .create(&ObjectId::of(&object), &object, false)
+        .await
+        .unwrap();
     assert_eq!(world.objects.cached(&old), CachedObject::Unknown);
     let read = world.objects.get(&old).await.unwrap().unwrap();
     assert_eq!(read["spec"]["targetCPUUtilizationPercentage"], 50);
     let current = ObjectId {
+        cluster: "local".to_owned(),
         api_version: "autoscaling/v2".to_owned(),
         ..old.clone()
     };
@@ -186,6 +197,7 @@ async fn an_object_is_read_in_the_version_that_is_asked_for() {
     assert_eq!(cached["apiVersion"], "autoscaling/v2");
     assert!(cached["spec"]["metrics"].is_array(), "{cached}");
     let unserved = ObjectId {
+        cluster: "local".to_owned(),
         api_version: "autoscaling/v9".to_owned(),
         ..old
     };
@@ -206,7 +218,11 @@ async fn a_kind_that_is_not_installed_is_named_and_its_subscribers_hear_of_its_i
         "metadata": { "namespace": world.namespace, "name": "one", "labels": world.labels() },
     });
     let id = ObjectId::of(&widget);
-    let error = world.objects.create(&widget, false).await.unwrap_err();
+    let error = world
+        .objects
+        .create(&ObjectId::of(&widget), &widget, false)
+        .await
+        .unwrap_err();
     let expected = format!("no matches for kind \"Widget\" in version \"{group}/v1\"");
     assert_eq!(error.to_string(), expected);
     assert_eq!(
@@ -230,7 +246,7 @@ async fn a_kind_that_is_not_installed_is_named_and_its_subscribers_hear_of_its_i
         .await;
     world.until_changed("the installation").await;
     eventually(SOON, "the object to be created", async || {
-        world.objects.create(&widget, false).await
+        world.objects.create(&ObjectId::of(&widget), &widget, false).await
     })
     .await;
     let is_found = |cached: &CachedObject| matches!(cached, CachedObject::Found(_));
@@ -251,7 +267,7 @@ async fn cluster_scoped_objects_are_watched_too() {
     let id = ObjectId::of(&role);
     assert_eq!(world.objects.is_namespaced(&id).await, Ok(false));
     world.watch(&[("rbac.authorization.k8s.io", "ClusterRole")]).await;
-    let created = world.objects.create(&role, false).await.unwrap();
+    let created = world.objects.create(&ObjectId::of(&role), &role, false).await.unwrap();
     assert!(matches!(world.objects.cached(&id), CachedObject::Found(_)));
     world.changed.lock().unwrap().clear();
     world.kubectl(&["annotate", "clusterrole", &name, "a=b"]).await;
@@ -268,17 +284,29 @@ async fn a_dry_run_changes_neither_the_cluster_nor_the_cache() {
     world.watch(CONFIG_MAPS).await;
     let object = world.config_map("settings");
     let id = ObjectId::of(&object);
-    world.objects.create(&object, true).await.unwrap();
+    world
+        .objects
+        .create(&ObjectId::of(&object), &object, true)
+        .await
+        .unwrap();
     assert_eq!(world.objects.cached(&id), CachedObject::Absent);
     assert_eq!(world.objects.get(&id).await, Ok(None));
-    let created = world.objects.create(&object, false).await.unwrap();
+    let created = world
+        .objects
+        .create(&ObjectId::of(&object), &object, false)
+        .await
+        .unwrap();
     let patch = json!({ "data": { "key": "2" } });
     let patched = world.objects.patch(&id, &patch, true).await.unwrap();
     assert_eq!(patched["data"]["key"], "2");
     let mut replacement = created;
     replacement["data"]["key"] = json!("3");
     assert_eq!(
-        world.objects.replace(&replacement, true).await.unwrap()["data"]["key"],
+        world
+            .objects
+            .replace(&ObjectId::of(&replacement), &replacement, true)
+            .await
+            .unwrap()["data"]["key"],
         "3"
     );
     assert_eq!(world.objects.get(&id).await.unwrap().unwrap()["data"]["key"], "1");
@@ -289,7 +317,13 @@ async fn a_dry_run_changes_neither_the_cluster_nor_the_cache() {
     // An invalid object is refused like in a real write.
     let mut invalid = world.config_map("invalid");
     invalid["data"]["not a key!"] = json!("1");
-    assert!(world.objects.create(&invalid, true).await.is_err());
+    assert!(
+        world
+            .objects
+            .create(&ObjectId::of(&invalid), &invalid, true)
+            .await
+            .is_err()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -297,16 +331,28 @@ async fn a_namesake_of_a_deleted_object_stays() {
     let world = World::new().await;
     let object = world.config_map("settings");
     let id = ObjectId::of(&object);
-    let first = world.objects.create(&object, false).await.unwrap();
+    let first = world
+        .objects
+        .create(&ObjectId::of(&object), &object, false)
+        .await
+        .unwrap();
     let delete = async || world.objects.delete(&id, uid(&first)).await;
     delete().await.unwrap();
     delete().await.unwrap();
-    let second = world.objects.create(&object, false).await.unwrap();
+    let second = world
+        .objects
+        .create(&ObjectId::of(&object), &object, false)
+        .await
+        .unwrap();
     assert_ne!(uid(&first), uid(&second));
     delete().await.unwrap();
     let stored = world.objects.get(&id).await.unwrap().unwrap();
     assert_eq!(uid(&stored), uid(&second));
-    let again = world.objects.create(&object, false).await.unwrap_err();
+    let again = world
+        .objects
+        .create(&ObjectId::of(&object), &object, false)
+        .await
+        .unwrap_err();
     assert!(matches!(again, ObjectError::Api(error) if error.is_conflict()));
 }
 
@@ -317,7 +363,11 @@ async fn without_changes_nothing_is_requested() {
     world.watch(CONFIG_MAPS).await;
     let object = world.config_map("settings");
     let id = ObjectId::of(&object);
-    world.objects.create(&object, false).await.unwrap();
+    world
+        .objects
+        .create(&ObjectId::of(&object), &object, false)
+        .await
+        .unwrap();
     let requests = || {
         // Discovery runs again when another test defines a kind in the cluster.
         let is_counted = |path: &str| path != "/api" && path != "/apis" && !path.contains("customresourcedefinitions");
@@ -363,7 +413,7 @@ async fn without_cluster_wide_permissions_the_namespace_of_the_application_is_wa
     let id = ObjectId::of(&object);
     // The API server knows a new role after a while.
     eventually(SOON, "the object to be created", async || {
-        world.objects.create(&object, false).await
+        world.objects.create(&ObjectId::of(&object), &object, false).await
     })
     .await;
     let is_found = |cached: &CachedObject| matches!(cached, CachedObject::Found(_));

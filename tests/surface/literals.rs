@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-use crate::support::project;
+use crate::support::{files_below, project};
 
 /// Prefixes of metric names.
 const METRICS: [&str; 13] = [
@@ -45,8 +45,8 @@ pub fn literals_of_source() -> Vec<Literal> {
 /// Returns the tokens of all files below `src/`, without tests, by their path there.
 pub fn source() -> Vec<(PathBuf, TokenStream)> {
     let root = project("src");
-    let mut files = Vec::new();
-    source_files(&root, &mut files);
+    let mut files = files_below(&root, "rs");
+    files.retain(|file| !is_test(file.strip_prefix(&root).unwrap()));
     files.sort();
     files
         .into_iter()
@@ -60,17 +60,11 @@ pub fn source() -> Vec<(PathBuf, TokenStream)> {
         .collect()
 }
 
-fn source_files(directory: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_stem().unwrap().to_str().unwrap();
-        let is_test = name == "tests" || name.ends_with("_tests");
-        if path.is_dir() && !is_test {
-            source_files(&path, files);
-        } else if path.extension().is_some_and(|extension| extension == "rs") && !is_test {
-            files.push(path);
-        }
-    }
+/// Returns true for a file of tests, or in a directory of tests.
+fn is_test(file: &Path) -> bool {
+    let file = file.with_extension("");
+    let mut names = file.iter().map(|name| name.to_str().unwrap());
+    names.any(|name| name == "tests" || name.ends_with("_tests"))
 }
 
 fn collect(tokens: TokenStream, literals: &mut Vec<Literal>) {

@@ -6,11 +6,13 @@ mod definitions;
 mod delete;
 mod diff;
 mod forget_cluster;
+mod forget_release;
 mod history;
 pub(in crate::cmd) mod joined;
 mod list;
 mod manifests;
 pub(in crate::cmd) mod objects;
+mod records;
 mod render;
 mod status;
 mod support;
@@ -53,6 +55,7 @@ enum VelaCommand {
     Takeover(takeover::Takeover),
     Adopt(collection::Adopt),
     Gc(collection::Gc),
+    ForgetRelease(forget_release::ForgetRelease),
     Definitions(definitions::Definitions),
 }
 
@@ -75,6 +78,7 @@ impl Vela {
             VelaCommand::Takeover(command) => command.execute().await,
             VelaCommand::Adopt(command) => command.execute().await,
             VelaCommand::Gc(command) => command.execute().await,
+            VelaCommand::ForgetRelease(command) => command.execute().await,
             VelaCommand::Definitions(command) => command.execute().await,
         }
     }

@@ -1,7 +1,6 @@
 //! Finds what the controller does not support, as it does.
 
-use std::collections::BTreeSet;
-use std::collections::btree_map::{BTreeMap, Entry};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -15,10 +14,8 @@ use super::render::live_definitions;
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, ResourceTracker, labels};
 use crate::cmd::{Error, failed_to};
-use crate::controllers::oam::clusters::{JoinedCluster, joined_clusters};
 use crate::controllers::oam::parse::{
-    Parsed, cluster_selections, parse, unsupported_application, unsupported_clusters, unsupported_definitions,
-    unsupported_overrides, unsupported_trackers,
+    Parsed, parse, unsupported_application, unsupported_definitions, unsupported_overrides, unsupported_trackers,
 };
 use crate::controllers::oam::trackers::{Inventory, Tracker};
 
@@ -47,11 +44,10 @@ impl Obstacles {
 pub struct Support<'a> {
     client: &'a Client,
     definition_namespace: &'a str,
-    /// The definitions of each namespace with Applications.
-    definitions: BTreeMap<String, DefinitionSet>,
+    /// The definitions of the loaded namespaces.
+    definitions: DefinitionSet,
+    loaded: BTreeSet<String>,
     trackers: BTreeMap<NamespacedName, Vec<ResourceTracker>>,
-    /// Listed once an Application may select them.
-    joined: Option<Vec<JoinedCluster>>,
 }
 
 impl<'a> Support<'a> {
@@ -59,9 +55,9 @@ impl<'a> Support<'a> {
         Self {
             client,
             definition_namespace,
-            definitions: BTreeMap::new(),
+            definitions: DefinitionSet::default(),
+            loaded: BTreeSet::new(),
             trackers: BTreeMap::new(),
-            joined: None,
         }
     }
 
@@ -95,13 +91,13 @@ impl<'a> Support<'a> {
 
     /// Returns the definitions for the Applications of a namespace.
     pub async fn definitions(&mut self, namespace: &str) -> Result<&DefinitionSet, Error> {
-        match self.definitions.entry(namespace.to_owned()) {
-            Entry::Occupied(entry) => Ok(entry.into_mut()),
-            Entry::Vacant(entry) => {
-                let namespaces = [namespace, self.definition_namespace];
-                Ok(entry.insert(DefinitionSet::of_cluster(self.client, namespaces).await?))
+        for namespace in [namespace, self.definition_namespace] {
+            if !self.loaded.contains(namespace) {
+                self.definitions.load(self.client, namespace).await?;
+                self.loaded.insert(namespace.to_owned());
             }
         }
+        Ok(&self.definitions)
     }
 
     /// The trackers must be loaded.
@@ -122,7 +118,7 @@ impl<'a> Support<'a> {
             Err(error) => errors.push(unreadable(&error)),
         }
         match self.parse(application).await? {
-            Ok(parsed) => reasons.extend(self.unsupported_parts(&parsed).await?),
+            Ok(parsed) => reasons.extend(unsupported_parts(&parsed)),
             Err(Error::Failed(message) | Error::Usage(message)) => errors.push(format!("cannot be parsed: {message}")),
         }
         if reasons.is_empty() {
@@ -152,19 +148,13 @@ impl<'a> Support<'a> {
         );
         Ok(deployed.map(|deployed| deployed.parsed))
     }
+}
 
-    async fn unsupported_parts(&mut self, parsed: &Parsed) -> Result<Vec<String>, Error> {
-        if self.joined.is_none() && !cluster_selections(parsed).is_empty() {
-            let joined = joined_clusters(self.client, self.definition_namespace).await;
-            self.joined = Some(joined.map_err(failed_to("list Secrets of clusters"))?);
-        }
-        let joined = self.joined.as_deref().unwrap_or_default();
-        let clusters = unsupported_clusters(parsed, joined);
-        let definitions = unsupported_definitions(&parsed.components);
-        let overrides = unsupported_overrides(&parsed.overrides);
-        let found = clusters.iter().chain(&definitions).chain(&overrides);
-        Ok(found.map(ToString::to_string).collect())
-    }
+fn unsupported_parts(parsed: &Parsed) -> Vec<String> {
+    let definitions = unsupported_definitions(&parsed.components);
+    let overrides = unsupported_overrides(&parsed.overrides);
+    let found = definitions.iter().chain(&overrides);
+    found.map(ToString::to_string).collect()
 }
 
 fn unreadable(error: &impl Display) -> String {

@@ -72,7 +72,7 @@ pub struct Options {
     /// `None` without `--use-webhook`.
     pub webhooks: Option<WebhookOptions>,
     pub evaluator: cue::Options,
-    /// Sends the HTTP requests of workflow steps.
+    /// Sends the HTTP requests of steps and components.
     pub fetcher: Fetcher,
     pub joined: JoinedOptions,
     /// A policy override with a name changes all components whose name contains it, as in KubeVela.

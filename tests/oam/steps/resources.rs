@@ -377,3 +377,39 @@ async fn data_is_exported_to_each_placement() {
     });
     assert_eq!(ended.calls[1].params["value"], object);
 }
+
+#[tokio::test]
+async fn a_service_is_exported_to_each_placement() {
+    let properties = json!({ "topology": "all", "ip": "192.0.2.7", "port": 80, "targetPort": 8080 });
+    let placements = json!({ "placements": [
+        { "cluster": "local", "namespace": "team" }, { "cluster": "east-1", "namespace": "team" },
+    ] });
+    let answer = |call: &Call| match call.provider.as_str() {
+        "multicluster" => returned(placements.clone()),
+        _ => object(call, json!({})),
+    };
+    let ended = Step::of_type("export-service", properties).run(answer).await;
+    let names = [
+        "getPlacements multicluster.get-placements-from-topology-policies",
+        "apply.local-Service kube.apply",
+        "apply.local-Endpoints kube.apply",
+        "apply.east-1-Service kube.apply",
+        "apply.east-1-Endpoints kube.apply",
+    ];
+    assert_eq!(ended.names(), names);
+    let metadata = json!({ "name": "shop", "namespace": "team" });
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": metadata,
+        "spec": { "type": "ClusterIP", "ports": [{ "protocol": "TCP", "port": 80, "targetPort": 8080 }] },
+    });
+    assert_eq!(ended.calls[3].params, json!({ "cluster": "east-1", "value": service }));
+    let endpoints = json!({
+        "apiVersion": "v1", "kind": "Endpoints", "metadata": metadata,
+        "subsets": [{ "addresses": [{ "ip": "192.0.2.7" }], "ports": [{ "port": 8080 }] }],
+    });
+    assert_eq!(
+        ended.calls[4].params,
+        json!({ "cluster": "east-1", "value": endpoints })
+    );
+    assert_eq!(ended.end, succeeded());
+}

@@ -3,6 +3,7 @@
 //! `kubevela.txt` has the names of KubeVela, and each has a row. The other files are tables whose rows agree with the code.
 //! Flags, gates and the reasons of refused steps come from the code alone.
 
+mod commands;
 mod rows;
 mod test_functions;
 
@@ -14,7 +15,7 @@ use std::sync::OnceLock;
 use expect_test::expect_file;
 use portolan::cmd::flags::vela::{Effect, Entry, flag_entries, gate_entries};
 use portolan::controllers::oam::policies::BUILT_IN;
-use portolan::controllers::oam::steps::support::{LATER_TYPES, REFUSED_TYPES, unsupported_type};
+use portolan::controllers::oam::steps::support::{REFUSED_TYPES, unsupported_type};
 use regex::Regex;
 
 use super::pages::recorded;
@@ -189,6 +190,7 @@ fn the_page_about_the_names_of_kubevela_is_as_generated() {
             writeln!(page, "| {name} | {state} | {} | {tests} |", row.notes()).unwrap();
         }
     }
+    page.push_str(&commands::part());
     expect_file!["../../../docs/reference/kubevela-coverage.md"].assert_eq(&page);
 }
 
@@ -265,11 +267,7 @@ fn types_of_steps_have_the_state_that_the_code_gives_them() {
     let steps = section("steps");
     for row in &steps.rows {
         let message = unsupported_type(row.name());
-        let expected = match &message {
-            None => State::Done,
-            Some(message) if message.contains("not supported yet") => State::Later,
-            Some(_) => State::Refused,
-        };
+        let expected = if message.is_some() { State::Refused } else { State::Done };
         assert_eq!(row.state, expected, "{}: {message:?}", row.name());
     }
     // This name has no definition.
@@ -278,7 +276,6 @@ fn types_of_steps_have_the_state_that_the_code_gives_them() {
     assert_eq!(steps.with_state(State::Done), borrowed(&done));
     let refused: BTreeSet<&str> = REFUSED_TYPES.into_iter().map(|(name, _)| name).collect();
     assert_eq!(steps.with_state(State::Refused), refused);
-    assert_eq!(steps.with_state(State::Later), LATER_TYPES.into());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,15 +26,15 @@ pub struct DefinitionSet {
     steps: ByName<WorkflowStepDefinition>,
     external_policies: ByName<Policy>,
     workflows: ByName<Workflow>,
-    revisions: Vec<Arc<DefinitionRevision>>,
+    revisions: ByName<DefinitionRevision>,
 }
 
 /// Objects by namespace and name.
-struct ByName<D>(HashMap<(String, String), Arc<D>>);
+struct ByName<D>(BTreeMap<(String, String), Arc<D>>);
 
 impl<D> Default for ByName<D> {
     fn default() -> Self {
-        Self(HashMap::new())
+        Self(BTreeMap::new())
     }
 }
 
@@ -93,19 +93,21 @@ impl DefinitionSet {
     pub async fn of_cluster(client: &Client, namespaces: [&str; 2]) -> Result<Self, Error> {
         let mut set = Self::default();
         for namespace in BTreeSet::from(namespaces) {
-            set.components.load(client, namespace).await?;
-            set.workloads.load(client, namespace).await?;
-            set.traits.load(client, namespace).await?;
-            set.policies.load(client, namespace).await?;
-            set.steps.load(client, namespace).await?;
-            set.external_policies.load(client, namespace).await?;
-            set.workflows.load(client, namespace).await?;
-            let revisions = objects::list_decodable::<DefinitionRevision>(client, namespace)
-                .await
-                .map_err(failed_to(format!("list definitionrevisions in {namespace}")))?;
-            set.revisions.extend(revisions.into_iter().map(Arc::new));
+            set.load(client, namespace).await?;
         }
         Ok(set)
+    }
+
+    /// Adds the objects of a namespace.
+    pub async fn load(&mut self, client: &Client, namespace: &str) -> Result<(), Error> {
+        self.components.load(client, namespace).await?;
+        self.workloads.load(client, namespace).await?;
+        self.traits.load(client, namespace).await?;
+        self.policies.load(client, namespace).await?;
+        self.steps.load(client, namespace).await?;
+        self.external_policies.load(client, namespace).await?;
+        self.workflows.load(client, namespace).await?;
+        self.revisions.load(client, namespace).await
     }
 
     /// Adds an object of a file. Returns false if it is of another kind.
@@ -122,7 +124,7 @@ impl DefinitionSet {
             Some("WorkflowStepDefinition") => self.steps.decode(document)?,
             Some("Policy") => self.external_policies.decode(document)?,
             Some("Workflow") => self.workflows.decode(document)?,
-            Some("DefinitionRevision") => self.revisions.push(Arc::new(decode(document)?)),
+            Some("DefinitionRevision") => self.revisions.decode(document)?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -132,11 +134,6 @@ impl DefinitionSet {
 fn decode<D: DeserializeOwned>(document: Value) -> Result<D, Error> {
     let display = manifests::display(&document);
     serde_json::from_value(document).map_err(|error| Error::Failed(format!("{display}: {error}")))
-}
-
-fn is_in(revision: &DefinitionRevision, namespace: &str) -> bool {
-    let in_namespace = revision.namespace().unwrap_or_default();
-    in_namespace.is_empty() || in_namespace == namespace
 }
 
 impl Lookup for DefinitionSet {
@@ -161,19 +158,18 @@ impl Lookup for DefinitionSet {
     }
 
     fn definition_revisions(&self, namespace: &str, kind: DefinitionKind, name: &str) -> Vec<String> {
-        let is_of = |revision: &&Arc<DefinitionRevision>| {
+        let is_in = |of: &str| of.is_empty() || of == namespace;
+        let is_of = |revision: &DefinitionRevision| {
             let label = revision.labels().get(kind.name_label());
-            let is_labeled = label.is_some_and(|label| label == name);
-            is_labeled && revision.spec.definition_type == kind.type_name() && is_in(revision, namespace)
+            label.is_some_and(|label| label == name) && revision.spec.definition_type == kind.type_name()
         };
-        let revisions = self.revisions.iter().filter(is_of);
-        revisions.map(|revision| revision.name_any()).collect()
+        let revisions = self.revisions.0.iter();
+        let revisions = revisions.filter(|((of, _), revision)| is_in(of) && is_of(revision));
+        revisions.map(|((_, name), _)| name.clone()).collect()
     }
 
     fn definition_revision(&self, namespace: &str, name: &str) -> Option<Arc<DefinitionRevision>> {
-        let mut revisions = self.revisions.iter();
-        let revision = revisions.find(|revision| revision.name_any() == name && is_in(revision, namespace));
-        revision.cloned()
+        self.revisions.get(namespace, name)
     }
 
     fn policy(&self, namespace: &str, name: &str) -> Option<Arc<Policy>> {

@@ -78,6 +78,7 @@ pub const STARTER_SET: &[(&str, &str)] = files![
     "workflowsteps/depends-on-app.yaml",
     "workflowsteps/deploy.yaml",
     "workflowsteps/export-data.yaml",
+    "workflowsteps/export-service.yaml",
     "workflowsteps/export2config.yaml",
     "workflowsteps/export2secret.yaml",
     "workflowsteps/generate-jdbc-connection.yaml",

@@ -1,7 +1,7 @@
 use crate::api::oam::{StepStatus, WorkflowStatus};
 
 /// Types with a word of their own: built-in types, and types of the starter set. Tenants define others.
-const TYPES: [&str; 30] = [
+const TYPES: [&str; 31] = [
     "apply-application",
     "apply-application-in-parallel",
     "apply-component",
@@ -19,6 +19,7 @@ const TYPES: [&str; 30] = [
     "depends-on-app",
     "deploy",
     "export-data",
+    "export-service",
     "export2config",
     "export2secret",
     "generate-jdbc-connection",

@@ -2,16 +2,15 @@
 
 pub mod connection;
 pub mod credential;
+mod registry;
+
+pub use registry::{ClusterError, ClusterSettings, Connection, JoinedClusters};
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
-use tokio::sync::Mutex;
-use tokio::time::Instant;
 
 use crate::runtime::kube_client::{ApiError, call};
 
@@ -22,8 +21,6 @@ pub const ALIAS: &str = "cluster.core.oam.dev/cluster-alias";
 /// Label of clusters, `true` for the controller's own, which has no other label.
 pub const CONTROL_PLANE: &str = "cluster.core.oam.dev/control-plane";
 const MAX_CLUSTERS: u32 = 1_000;
-/// Time for which a list is used. Workflows that run ask in each pass.
-const LIFETIME: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinedCluster {
@@ -54,55 +51,6 @@ impl ClusterSelector {
     }
 }
 
-/// A list, or the reason why there is none.
-type Listed = Result<Arc<[JoinedCluster]>, String>;
-
-/// The joined clusters, listed once for all passes that ask at the same time.
-pub struct JoinedClusters {
-    client: Client,
-    namespace: String,
-    /// The last list, with the time before its request.
-    last: Mutex<Option<(Instant, Listed)>>,
-}
-
-impl JoinedClusters {
-    /// `namespace` holds the definitions.
-    #[must_use]
-    pub fn new(client: Client, namespace: String) -> Self {
-        Self {
-            client,
-            namespace,
-            last: Mutex::new(None),
-        }
-    }
-
-    /// Returns the clusters as they were at most [`LIFETIME`] ago.
-    pub async fn list(&self) -> Listed {
-        let now = Instant::now();
-        self.list_since(now.checked_sub(LIFETIME).unwrap_or(now)).await
-    }
-
-    pub async fn list_again(&self) -> Listed {
-        self.list_since(Instant::now()).await
-    }
-
-    async fn list_since(&self, earliest: Instant) -> Listed {
-        // Held during the request: others wait for its answer.
-        let mut last = self.last.lock().await;
-        if let Some((_, listed)) = last.as_ref().filter(|(time, _)| *time >= earliest) {
-            return listed.clone();
-        }
-        let started = Instant::now();
-        let namespace = &self.namespace;
-        let listed = joined_clusters(&self.client, namespace)
-            .await
-            .map(Arc::from)
-            .map_err(|error| format!("failed to look for joined clusters in namespace {namespace}: {error}"));
-        *last = Some((started, listed.clone()));
-        listed
-    }
-}
-
 /// Reads no data of Secrets.
 pub async fn joined_clusters(client: &Client, namespace: &str) -> Result<Vec<JoinedCluster>, ApiError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
@@ -127,40 +75,6 @@ mod tests {
     use kube::client::Body;
 
     use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn passes_that_ask_at_the_same_time_share_a_request_and_its_failure() {
-        let requests = Arc::new(AtomicUsize::new(0));
-        let counter = Arc::clone(&requests);
-        let server = tower::service_fn(move |_: Request<Body>| {
-            let number = counter.fetch_add(1, Ordering::SeqCst);
-            async move {
-                let list = serde_json::json!({
-                    "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {},
-                    "items": [{ "metadata": { "name": "prod" } }],
-                });
-                let mut response = Response::new(Body::from(list.to_string().into_bytes()));
-                if number == 0 {
-                    *response.status_mut() = axum::http::StatusCode::FORBIDDEN;
-                }
-                Ok::<_, std::convert::Infallible>(response)
-            }
-        });
-        let clusters = JoinedClusters::new(Client::new(server, "default"), "vela-system".to_owned());
-        let (one, other) = tokio::join!(clusters.list(), clusters.list());
-        assert!(one.is_err() && other.is_err());
-        assert_eq!(requests.load(Ordering::SeqCst), 1);
-        tokio::time::advance(2 * LIFETIME).await;
-        let (one, other) = tokio::join!(clusters.list(), clusters.list());
-        assert_eq!(one.unwrap()[0].name, "prod");
-        assert!(other.is_ok());
-        assert_eq!(requests.load(Ordering::SeqCst), 2);
-        tokio::time::advance(LIFETIME / 2).await;
-        assert!(clusters.list().await.is_ok());
-        assert_eq!(requests.load(Ordering::SeqCst), 2);
-        assert!(clusters.list_again().await.is_ok());
-        assert_eq!(requests.load(Ordering::SeqCst), 3);
-    }
 
     fn labels(labels: &[(&str, &str)]) -> BTreeMap<String, String> {
         let labels = labels.iter();

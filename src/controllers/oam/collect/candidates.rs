@@ -6,6 +6,7 @@ use super::decide::{Decision, decide, is_managed};
 use super::failures::Failures;
 use super::{Collector, Subject};
 use crate::api::oam::ManagedResource;
+use crate::controllers::oam::clusters::ClusterError;
 use crate::controllers::oam::objects::{CachedObject, ObjectError, ObjectId};
 use crate::controllers::oam::trackers::{Inventory, Owners, ResourceKey, Tracker, display_name};
 
@@ -30,8 +31,8 @@ pub(super) enum State {
     Release(Value),
     Waiting,
     Failed,
-    /// The object is in a cluster that is not served.
-    Remote,
+    /// The object is in a cluster that can't be reached, or is not joined.
+    Unreachable(ClusterError),
 }
 
 impl State {
@@ -48,7 +49,10 @@ impl State {
     }
 
     pub fn is_existing(&self) -> bool {
-        matches!(self, Self::Delete { .. } | Self::Waiting | Self::Failed | Self::Remote)
+        matches!(
+            self,
+            Self::Delete { .. } | Self::Waiting | Self::Failed | Self::Unreachable(_)
+        )
     }
 }
 
@@ -76,9 +80,6 @@ impl Collector {
     }
 
     fn cached(&self, subject: &Subject<'_>, entry: &ManagedResource) -> State {
-        if !ResourceKey::of(entry).is_local() {
-            return State::Remote;
-        }
         match self.objects.cached(&ObjectId::of_entry(entry)) {
             CachedObject::Found(live) => State::of(Some(&live), subject, entry),
             CachedObject::Absent => State::Unconfirmed,
@@ -114,10 +115,29 @@ impl Collector {
         match self.objects.get(&ObjectId::of_entry(entry)).await {
             Ok(live) => Ok(State::of(live.as_ref(), subject, entry)),
             Err(ObjectError::NotInstalled { .. }) => Ok(State::Gone),
+            Err(ObjectError::Cluster(error)) => self.without_cluster(subject, &entry.cluster, error).await,
             Err(ObjectError::Api(error)) if error.is_forbidden() && self.is_gone(subject, entry).await => {
                 Ok(State::Gone)
             }
             Err(error) => Err(format!("failed to get {}: {error}", display_name(entry))),
+        }
+    }
+
+    /// Returns the state of an object whose cluster gives no answer. Only a deletion counts a removed cluster as gone: it
+    /// may be joined again.
+    async fn without_cluster(
+        &self,
+        subject: &Subject<'_>,
+        cluster: &str,
+        error: ClusterError,
+    ) -> Result<State, String> {
+        if !subject.is_deleting || !matches!(error, ClusterError::NotJoined { .. }) {
+            return Ok(State::Unreachable(error));
+        }
+        match self.objects.clusters().is_gone(cluster).await {
+            Ok(true) => Ok(State::Gone),
+            Ok(false) => Ok(State::Unreachable(error)),
+            Err(error) => Err(format!("failed to look for cluster {cluster}: {error}")),
         }
     }
 

@@ -22,9 +22,10 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use kube::{Client, ResourceExt};
 
+use super::clusters::ClusterError;
 use super::objects::{ObjectError, ObjectId, Objects};
 use super::policies::{GarbageCollect, SelectedResources};
-use super::trackers::{AppIdentity, Inventory, ResourceKey, Tracker, check_mark};
+use super::trackers::{AppIdentity, Inventory, ResourceKey, Tracker, check_mark, cluster_name};
 use crate::api::oam::{ManagedResource, labels};
 use candidates::{Candidate, State};
 pub use decide::{Decision, decide, is_managed};
@@ -47,6 +48,7 @@ pub struct Subject<'a> {
     pub read_only: &'a SelectedResources,
     /// All objects stay, without the labels of the Application (finalizer `app.oam.dev/orphan-resource`).
     pub orphans_all: bool,
+    pub is_deleting: bool,
     /// The components that depend on a component, by `dependsOn` or by an input from its outputs.
     pub dependents: &'a BTreeMap<String, BTreeSet<String>>,
 }
@@ -67,7 +69,12 @@ pub enum Mark<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CollectProgress {
     Done,
-    Waiting { message: String },
+    /// Objects remain.
+    Waiting {
+        message: String,
+        /// All of them are in clusters that can't be reached. A cluster that can be reached again is reported.
+        is_unreachable: bool,
+    },
 }
 
 impl Collector {
@@ -130,8 +137,8 @@ impl Collector {
     /// Clears the namespaces of cluster-scoped objects, which old versions of KubeVela recorded. The same object would
     /// otherwise have two keys, and be deleted because the newer tracker seems to lack it.
     async fn clear_namespaces(&self, inventory: &mut Inventory) -> Result<(), CollectError> {
-        let is_cleared = |entry: &ManagedResource| entry.namespace.is_empty() || !ResourceKey::of(entry).is_local();
-        let kinds: BTreeMap<(String, String), ObjectId> = inventory
+        let is_cleared = |entry: &ManagedResource| entry.namespace.is_empty();
+        let kinds: BTreeMap<Kind, ObjectId> = inventory
             .all()
             .flat_map(|tracker| &tracker.entries)
             .filter(|entry| !is_cleared(entry))
@@ -143,8 +150,9 @@ impl Collector {
                 Ok(false) => {
                     cluster_scoped.insert(kind);
                 }
-                Ok(true) | Err(ObjectError::NotInstalled { .. }) => {}
-                Err(error) => return Err(CollectError::Failed(format!("failed to discover {}: {error}", kind.1))),
+                // What is in a cluster that can't be reached stays, and its trackers with it.
+                Ok(true) | Err(ObjectError::NotInstalled { .. } | ObjectError::Cluster(_)) => {}
+                Err(error) => return Err(CollectError::Failed(format!("failed to discover {}: {error}", id.kind))),
             }
         }
         if cluster_scoped.is_empty() {
@@ -244,6 +252,7 @@ fn progress(candidates: &[Candidate<'_>]) -> CollectProgress {
         .iter()
         .filter(|candidate| matches!(candidate.state, State::Waiting))
         .peekable();
+    let is_unreachable = waiting.peek().is_none();
     if let Some(first) = waiting.peek() {
         let name = super::trackers::display_name(first.entry);
         let count = waiting.count();
@@ -251,25 +260,32 @@ fn progress(candidates: &[Candidate<'_>]) -> CollectProgress {
             "Waiting for {name} to delete. (At least {count} resources are deleting.)"
         ));
     }
-    let mut remote: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut unreachable: BTreeMap<&ClusterError, usize> = BTreeMap::new();
     for candidate in candidates {
-        if matches!(candidate.state, State::Remote) {
-            *remote.entry(&candidate.entry.cluster).or_default() += 1;
+        if let State::Unreachable(error) = &candidate.state {
+            *unreachable.entry(error).or_default() += 1;
         }
     }
-    texts.extend((remote.iter()).map(|(cluster, count)| {
-        format!("{count} objects are in cluster {cluster}, which this controller does not serve")
-    }));
+    texts.extend(
+        unreachable
+            .iter()
+            .map(|(error, count)| format!("{count} objects are not deleted: {error}")),
+    );
     if texts.is_empty() {
         return CollectProgress::Done;
     }
     CollectProgress::Waiting {
         message: texts.join(" "),
+        is_unreachable,
     }
 }
 
-fn kind_of(entry: &ManagedResource) -> (String, String) {
-    (entry.api_version.clone(), entry.kind.clone())
+/// A version and kind in a cluster.
+type Kind = (String, String, String);
+
+fn kind_of(entry: &ManagedResource) -> Kind {
+    let cluster = cluster_name(&entry.cluster).to_owned();
+    (entry.api_version.clone(), entry.kind.clone(), cluster)
 }
 
 fn has_finalizer(tracker: &Tracker) -> bool {

@@ -58,6 +58,7 @@ fn decision(rules: &Value, read_only: &Value, entry: &ManagedResource, live: &Va
         rules: &serde_json::from_value(rules.clone()).unwrap(),
         read_only: &serde_json::from_value(read_only.clone()).unwrap(),
         orphans_all: false,
+        is_deleting: false,
         dependents: &BTreeMap::new(),
     };
     decide(&subject, entry, live)

@@ -3,14 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::params::{decode, required};
+use super::params::{cluster_name, decode, required};
 use crate::api::oam::Component;
 use crate::controllers::oam::placement::Place;
-use crate::controllers::oam::trackers::is_local;
-use crate::text::{sanitize, truncate};
-
-/// Bytes of a name in a message.
-const MAX_SHOWN: usize = 100;
 
 #[derive(Debug, PartialEq)]
 pub struct ComponentCall {
@@ -34,7 +29,7 @@ struct Params {
 /// Decodes the parameters of `#ApplyComponent` and `#RenderComponent`.
 ///
 /// # Errors
-/// The parameters are not valid, or name another cluster, an environment or a patch.
+/// The parameters are not valid, or name an environment or a patch.
 pub fn component_call(params: &Value) -> Result<ComponentCall, String> {
     let Params {
         value,
@@ -47,11 +42,7 @@ pub fn component_call(params: &Value) -> Result<ComponentCall, String> {
     let component = value.ok_or("$params.value is required")?;
     required(Some(component.name.clone()), "value.name")?;
     required(Some(component.type_.clone()), "value.type")?;
-    let cluster = cluster.unwrap_or_default();
-    if !is_local(&cluster) {
-        let cluster = truncate(&sanitize(&cluster), MAX_SHOWN);
-        return Err(format!("this controller does not serve the cluster {cluster}"));
-    }
+    let cluster = cluster_name(cluster)?;
     if env.is_some_and(|env| !env.is_empty()) {
         return Err("$params.env is not supported: environments are those of policy env-binding".to_owned());
     }
@@ -126,6 +117,8 @@ mod tests {
             replica_key: String::new(),
         };
         assert_eq!((call.place, call.waits), (place, false));
+        let call = component_call(&json!({ "value": web(), "cluster": "east" })).unwrap();
+        assert_eq!(call.place.cluster, "east");
     }
 
     #[rstest]
@@ -133,7 +126,7 @@ mod tests {
     #[case(json!({ "value": "web" }), "$params.value has the wrong type")]
     #[case(json!({ "value": { "name": "web" } }), "$params.value.type is required")]
     #[case(json!({ "value": { "type": "webservice" } }), "$params.value.name is required")]
-    #[case(json!({ "value": web(), "cluster": "east" }), "does not serve the cluster east")]
+    #[case(json!({ "value": web(), "cluster": "East" }), "$params.cluster is not a valid name of a cluster")]
     #[case(json!({ "value": web(), "env": "prod" }), "env-binding")]
     #[case(json!({ "value": web(), "patch": { "workload": {} } }), "$params.patch is not supported")]
     #[case(json!({ "value": web(), "waitHealthy": "no" }), "$params.waitHealthy has the wrong type")]

@@ -22,3 +22,5 @@ pub mod objects;
 mod params;
 pub mod secrets;
 pub mod variables;
+
+pub use params::cluster;

@@ -37,6 +37,28 @@ pub(super) fn object_name(value: Option<String>, name: &str) -> Result<String, S
     }
 }
 
+/// Returns the cluster that parameters name; an empty text if they name none.
+///
+/// # Errors
+/// The name is not valid.
+pub fn cluster(params: &Value) -> Result<String, String> {
+    match &params["cluster"] {
+        Value::Null => Ok(String::new()),
+        Value::String(name) => cluster_name(Some(name.clone())),
+        _ => Err("$params.cluster has the wrong type".to_owned()),
+    }
+}
+
+/// Returns the name of a cluster; an empty text if there is none.
+pub(super) fn cluster_name(name: Option<String>) -> Result<String, String> {
+    let name = name.unwrap_or_default();
+    if name.is_empty() || is_object_name(&name) {
+        Ok(name)
+    } else {
+        Err("$params.cluster is not a valid name of a cluster".to_owned())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -75,6 +97,24 @@ mod tests {
             error.len() < 300 && !error.contains(['\u{1b}', '\n', '\u{202e}']),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_cluster_is_named_like_an_object_or_not_at_all() {
+        for (name, expected) in [(json!(null), ""), (json!(""), ""), (json!("east.eu-1"), "east.eu-1")] {
+            assert_eq!(cluster(&json!({ "cluster": name })).as_deref(), Ok(expected));
+        }
+        assert_eq!(cluster(&json!({})).as_deref(), Ok(""));
+        for name in [
+            json!("../x"),
+            json!("East"),
+            json!("e".repeat(254)),
+            json!({ "a": "b" }),
+            json!(7),
+        ] {
+            let error = cluster(&json!({ "cluster": name })).unwrap_err();
+            assert!(error.starts_with("$params.cluster ") && error.len() < 100, "{error}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use kube::{Api, Client};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::ObjectId;
 use crate::runtime::kube_client::{ApiError, call};
 
 /// Time for which a list is used. An Application with an autoscaler asks in each pass.
@@ -19,26 +20,28 @@ const MAX_PAGES: usize = 20;
 /// Kinds and names.
 type Targets = Arc<HashSet<(String, String)>>;
 
+/// By cluster and namespace.
 #[derive(Default)]
-pub struct Autoscalers(Mutex<HashMap<String, (Instant, Targets)>>);
+pub struct Autoscalers(Mutex<HashMap<(String, String), (Instant, Targets)>>);
 
 impl Autoscalers {
-    /// Returns the objects of a namespace that autoscalers scale; none without the right to list them.
-    pub async fn targets(&self, client: &Client, namespace: &str) -> Result<Targets, ApiError> {
+    /// `client` reaches the cluster. Returns the objects in the namespace of an object that autoscalers scale; none without the right to list them.
+    pub async fn targets(&self, client: &Client, id: &ObjectId) -> Result<Targets, ApiError> {
+        let place = (id.cluster.clone(), id.namespace.clone());
         let now = Instant::now();
         let is_current = |time: Instant| now.duration_since(time) < LIFETIME;
-        let cached = self.0.lock().get(namespace).cloned();
+        let cached = self.0.lock().get(&place).cloned();
         if let Some((_, targets)) = cached.filter(|(time, _)| is_current(*time)) {
             return Ok(targets);
         }
-        let targets = match list(client, namespace).await {
+        let targets = match list(client, &id.namespace).await {
             Ok(targets) => Arc::new(targets),
             Err(error) if error.is_forbidden() || error.is_not_found() => Arc::default(),
             Err(error) => return Err(error),
         };
         let mut lists = self.0.lock();
         lists.retain(|_, (time, _)| is_current(*time));
-        lists.insert(namespace.to_owned(), (now, Arc::clone(&targets)));
+        lists.insert(place, (now, Arc::clone(&targets)));
         Ok(targets)
     }
 }

@@ -3,11 +3,13 @@ use serde_json::Value;
 use super::ObjectError;
 use crate::api::oam::ManagedResource;
 use crate::controllers::oam::dispatch::decide::Identity;
-use crate::controllers::oam::trackers::{Inventory, LOCAL, ResourceKey};
+use crate::controllers::oam::trackers::{Inventory, LOCAL, ResourceKey, cluster_name};
 use crate::runtime::watch::GroupKind;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId {
+    /// The name of a joined cluster, or [`LOCAL`].
+    pub cluster: String,
     pub api_version: String,
     pub kind: String,
     /// Empty for cluster-scoped objects.
@@ -16,6 +18,7 @@ pub struct ObjectId {
 }
 
 impl ObjectId {
+    /// Returns the ID of an object in the controller's own cluster.
     #[must_use]
     pub fn of(object: &Value) -> Self {
         let Identity {
@@ -25,6 +28,7 @@ impl ObjectId {
             name,
         } = Identity::of(object);
         Self {
+            cluster: LOCAL.to_owned(),
             api_version: api_version.to_owned(),
             kind: kind.to_owned(),
             namespace: namespace.to_owned(),
@@ -35,11 +39,26 @@ impl ObjectId {
     #[must_use]
     pub fn of_entry(entry: &ManagedResource) -> Self {
         Self {
+            cluster: cluster_name(&entry.cluster).to_owned(),
             api_version: entry.api_version.clone(),
             kind: entry.kind.clone(),
             namespace: entry.namespace.clone(),
             name: entry.name.clone(),
         }
+    }
+
+    /// Returns the ID of the object in another cluster. An empty name means the controller's own.
+    #[must_use]
+    pub fn in_cluster(self, cluster: &str) -> Self {
+        Self {
+            cluster: cluster_name(cluster).to_owned(),
+            ..self
+        }
+    }
+
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.cluster == LOCAL
     }
 
     /// Compares the version too. Clones nothing, since trackers hold thousands of entries.
@@ -49,6 +68,7 @@ impl ObjectId {
             && self.namespace == entry.namespace
             && self.kind == entry.kind
             && self.api_version == entry.api_version
+            && self.cluster == cluster_name(&entry.cluster)
     }
 
     #[must_use]
@@ -62,7 +82,7 @@ impl ObjectId {
         ResourceKey {
             group: self.group_kind().group.to_string(),
             kind: self.kind.clone(),
-            cluster: LOCAL.to_owned(),
+            cluster: self.cluster.clone(),
             namespace: self.namespace.clone(),
             name: self.name.clone(),
         }
@@ -87,6 +107,18 @@ impl ObjectId {
 
 impl std::fmt::Display for ObjectId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {} {}/{}", self.api_version, self.kind, self.namespace, self.name)
+        let Self {
+            api_version,
+            kind,
+            namespace,
+            name,
+            cluster,
+        } = self;
+        write!(f, "{api_version} {kind} {namespace}/{name}")?;
+        if self.is_local() {
+            Ok(())
+        } else {
+            write!(f, " in cluster {cluster}")
+        }
     }
 }

@@ -4,7 +4,7 @@ use kube::api::ListParams;
 use serde_json::Value;
 
 use super::requests::{Request, Route};
-use super::{ObjectError, ObjectId, Objects};
+use super::{ClusterObjects, ObjectError, ObjectId};
 use crate::runtime::kube_client::ApiError;
 
 /// Maximum number of objects that one call returns, and their size as JSON.
@@ -15,7 +15,7 @@ const PAGE: u32 = 50;
 /// Pages may have fewer objects.
 const MAX_PAGES: usize = 100;
 
-impl Objects {
+impl ClusterObjects {
     /// Ignores the name of `id`; without a namespace, lists all. Fails beyond 1,000 objects or 4 MiB.
     pub async fn list(&self, id: &ObjectId, selector: &str) -> Result<Vec<Value>, ObjectError> {
         let resource = self.resource(id).await?;

@@ -1,6 +1,8 @@
-//! The objects that Applications manage: watched, read and written.
+//! The objects that Applications manage: watched, read and written, in the controller's own cluster and in joined ones.
 //!
 //! ```text
+//!  ObjectId ─► Objects ─► ClusterObjects of its cluster
+//!
 //!  subscribe(application, kinds) ─► one watch per kind, label app.oam.dev/name ─► cache ─► changed(application)
 //!  get ─► cache, or else a request          create, patch, replace, delete ─► request ─► cache
 //!  as_user ─► the same with the rights of a user: requests, and the part of the cache that the user may read
@@ -8,34 +10,35 @@
 
 mod autoscalers;
 mod id;
+mod joined;
 mod lists;
+mod one_cluster;
 mod requests;
 mod subscribers;
+#[cfg(test)]
+mod tests;
 mod user;
 mod watches;
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use kube::Client;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use serde_json::Value;
-use tokio::sync::watch;
 
 pub use self::autoscalers::Autoscalers;
 pub use self::id::ObjectId;
-use self::requests::{Request, Route};
-use self::subscribers::Subscribers;
+use self::joined::JoinedObjects;
+pub use self::joined::JoinedSettings;
+pub use self::one_cluster::ClusterObjects;
 pub use self::user::CacheScope;
-use self::user::User;
-use crate::api::{NamespacedName, is_older};
-use crate::budget::Budget;
-use crate::controllers::FIELD_MANAGER;
+use self::user::UserClients;
+use crate::api::NamespacedName;
+use crate::controllers::oam::clusters::{ClusterError, JoinedClusters};
+use crate::controllers::oam::trackers::{LOCAL, is_local};
 use crate::runtime::kube_client::ApiError;
-use crate::runtime::watch::{Document, DocumentCache, GroupKind, ObjectState, Resource, WatchManager};
-
-const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
+use crate::runtime::watch::{GroupKind, Resource};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ObjectError {
@@ -43,6 +46,8 @@ pub enum ObjectError {
     NotInstalled { kind: String, version: String },
     #[error(transparent)]
     Api(#[from] ApiError),
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
 }
 
 /// An object as the watch of its kind knows it.
@@ -55,247 +60,216 @@ pub enum CachedObject {
     Unknown,
 }
 
-/// The objects of all Applications. Clones share the watches.
+/// The kinds of an Application by cluster.
+pub type ClusterKinds = BTreeMap<String, BTreeSet<GroupKind>>;
+
+/// The objects of all Applications in all clusters. Clones share the watches.
 #[derive(Clone)]
 pub struct Objects {
-    client: Client,
-    /// The user who sends the requests; the controller if `None`.
-    user: Option<User>,
-    watches: WatchManager<NamespacedName, Document>,
-    cache: DocumentCache,
-    subscribers: Arc<Subscribers>,
-    kind_changed: Arc<watch::Sender<()>>,
+    local: ClusterObjects,
+    joined: Arc<JoinedObjects>,
+    /// The user who sends the requests to joined clusters; the controller if `None`.
+    user: Option<Arc<UserClients>>,
 }
 
 impl Objects {
-    /// `changed` gets the Application of a changed object; it must not block. Each `resync` lists unwatchable kinds.
     #[must_use]
-    pub fn new(client: Client, resync: Duration, changed: impl Fn(NamespacedName) + Send + Sync + 'static) -> Self {
-        Self::with_budget(client, resync, None, Budget::new("objects", u64::MAX), changed)
-    }
-
-    /// Creates the cache for many namespaces, each with a share of the budget. Objects beyond it are read from the API
-    /// server when they are needed. Kinds that are watched are listed every `relist` too.
-    #[must_use]
-    pub fn with_budget(
-        client: Client,
-        resync: Duration,
-        relist: Option<Duration>,
-        budget: Budget,
-        changed: impl Fn(NamespacedName) + Send + Sync + 'static,
-    ) -> Self {
-        let labels = watches::LABELS;
-        let cache = DocumentCache { budget, labels };
-        let subscribers = Arc::<Subscribers>::default();
-        let kind_changed = Arc::<watch::Sender<()>>::default();
-        let listener = watches::listener(Arc::clone(&subscribers), Arc::clone(&kind_changed), changed);
+    pub fn new(local: ClusterObjects, settings: JoinedSettings) -> Self {
         Self {
-            watches: WatchManager::new(
-                client.clone(),
-                watches::settings(resync, relist),
-                watches::open(cache.clone()),
-                listener,
-            ),
-            client,
+            local,
+            joined: JoinedObjects::new(settings),
             user: None,
-            cache,
-            subscribers,
-            kind_changed,
         }
     }
 
-    /// Runs the watches. Never returns.
+    /// Runs the watches of the controller's own cluster. Never returns.
     pub async fn run(self) {
-        self.watches.run().await;
+        self.local.run().await;
     }
 
-    pub fn subscribe(&self, application: &NamespacedName, kinds: BTreeSet<GroupKind>) {
-        self.subscribers.set(application, kinds.clone());
-        self.watches
-            .subscribe(application.clone(), &application.namespace, kinds);
+    #[must_use]
+    pub fn clusters(&self) -> &JoinedClusters {
+        &self.joined.settings.clusters
+    }
+
+    /// Returns the objects of a cluster, with the rights that requests have there.
+    fn of(&self, cluster: &str) -> Result<Cow<'_, ClusterObjects>, ClusterError> {
+        if is_local(cluster) {
+            return Ok(Cow::Borrowed(&self.local));
+        }
+        let connection = self.clusters().connection(cluster)?;
+        let objects = self.joined.objects(cluster, &connection);
+        Ok(Cow::Owned(match &self.user {
+            Some(user) if connection.can_impersonate => user.objects(&objects, cluster, &connection),
+            _ => objects,
+        }))
+    }
+
+    /// Returns the objects with the rights of a user, as whom `impersonate` sends requests. The watches keep the rights
+    /// of the controller; objects outside of the `readable` part of the cache are read with a request each time.
+    #[must_use]
+    pub fn as_user(
+        &self,
+        impersonate: impl Fn(&Client) -> Client + Send + Sync + 'static,
+        readable: BTreeSet<CacheScope>,
+    ) -> Self {
+        let controller = self.local.as_controller();
+        let client = impersonate(controller.client());
+        Self {
+            local: controller.as_user(client, readable),
+            joined: Arc::clone(&self.joined),
+            user: Some(Arc::new(UserClients::new(impersonate))),
+        }
+    }
+
+    #[must_use]
+    pub fn as_controller(&self) -> Self {
+        Self {
+            local: self.local.as_controller(),
+            joined: Arc::clone(&self.joined),
+            user: None,
+        }
+    }
+
+    /// Returns true if requests to a cluster have the rights of a user. Without the right to impersonate there, they have
+    /// those of the cluster's credential.
+    #[must_use]
+    pub fn has_user(&self, cluster: &str) -> bool {
+        let can_impersonate = || self.clusters().connection(cluster).is_ok_and(|one| one.can_impersonate);
+        self.user.is_some() && (is_local(cluster) || can_impersonate())
+    }
+
+    /// Returns the client for the controller's own cluster.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        self.local.client()
+    }
+
+    /// Returns the client for a cluster.
+    pub fn client_of(&self, cluster: &str) -> Result<Client, ObjectError> {
+        Ok(self.of(cluster)?.client().clone())
+    }
+
+    /// Watches these kinds for an Application, and no others.
+    pub fn subscribe(&self, application: &NamespacedName, mut kinds: ClusterKinds) {
+        let local = kinds.remove(LOCAL).unwrap_or_default();
+        self.local.subscribe(application, local);
+        self.joined.subscribe(application, kinds);
+    }
+
+    /// Reports the Application when a cluster is joined or can be reached again.
+    pub fn expect(&self, application: &NamespacedName, cluster: &str) {
+        if !is_local(cluster) {
+            self.joined.expect(application, cluster);
+        }
     }
 
     pub fn unsubscribe(&self, application: &NamespacedName) {
-        self.subscribers.remove(application);
-        self.watches.unsubscribe(application);
+        self.local.unsubscribe(application);
+        self.joined.subscribe(application, ClusterKinds::new());
     }
 
-    /// Waits until the watches of these subscribed kinds are complete or failed, at most [`SETTLE_TIMEOUT`].
-    pub async fn wait_until_settled(&self, kinds: &BTreeSet<GroupKind>) {
-        let mut changes = self.kind_changed.subscribe();
-        let are_settled = |(): &()| kinds.iter().all(|kind| self.watches.is_settled(kind));
-        // Kinds that are not settled by then are read from the API server.
-        let _ = tokio::time::timeout(SETTLE_TIMEOUT, changes.wait_for(are_settled)).await;
+    /// Waits until the watches of these subscribed kinds are complete or failed, and for the first attempts to reach
+    /// their clusters; not for clusters that can't be reached.
+    pub async fn wait_until_settled(&self, kinds: &ClusterKinds) {
+        let wait = async |cluster: &str, kinds: &BTreeSet<GroupKind>| {
+            if !is_local(cluster) {
+                self.clusters()
+                    .wait_until_tried(&BTreeSet::from([cluster.to_owned()]))
+                    .await;
+            }
+            if let Ok(objects) = self.of(cluster) {
+                objects.wait_until_settled(kinds).await;
+            }
+        };
+        futures::future::join_all(kinds.iter().map(|(cluster, kinds)| wait(cluster, kinds))).await;
     }
 
     pub async fn is_namespaced(&self, id: &ObjectId) -> Result<bool, ObjectError> {
-        Ok(self.resource(id).await?.is_namespaced)
+        self.of(&id.cluster)?.is_namespaced(id).await
     }
 
     #[must_use]
     pub fn cached(&self, id: &ObjectId) -> CachedObject {
-        let kind = id.group_kind();
-        if self
-            .user
-            .as_ref()
-            .is_some_and(|user| !user.may_read_cached(&kind, &id.namespace))
-        {
-            return CachedObject::Unknown;
-        }
-        match self.watches.object(&kind, &id.api_version, &id.namespace, &id.name) {
-            ObjectState::Found(object) => {
-                let value = object.to_value(&id.api_version, &id.kind);
-                value.map_or(CachedObject::Unknown, CachedObject::Found)
-            }
-            ObjectState::Absent => CachedObject::Absent,
-            ObjectState::Unknown => CachedObject::Unknown,
-        }
+        self.of(&id.cluster)
+            .map_or(CachedObject::Unknown, |objects| objects.cached(id))
     }
 
     /// Returns the size of an object in the cache, in bytes of JSON.
     #[must_use]
     pub fn cached_bytes(&self, id: &ObjectId) -> usize {
-        match self
-            .watches
-            .object(&id.group_kind(), &id.api_version, &id.namespace, &id.name)
-        {
-            ObjectState::Found(object) => object.projection.text().map_or(0, str::len),
-            ObjectState::Absent | ObjectState::Unknown => 0,
-        }
+        self.of(&id.cluster).map_or(0, |objects| objects.cached_bytes(id))
     }
 
     /// Reads from the API server if the cache does not have the object.
     pub async fn get(&self, id: &ObjectId) -> Result<Option<Value>, ObjectError> {
-        if let CachedObject::Found(object) = self.cached(id) {
-            return Ok(Some(object));
-        }
-        self.read(id).await
+        self.of(&id.cluster)?.get(id).await
     }
 
     pub async fn read(&self, id: &ObjectId) -> Result<Option<Value>, ObjectError> {
-        match self.route(id).await?.send(self.client(), Request::Get).await {
-            Err(ObjectError::Api(error)) if error.is_not_found() => Ok(None),
-            result => result.map(Some),
-        }
+        self.of(&id.cluster)?.read(id).await
+    }
+
+    /// Ignores the name of `id`; without a namespace, lists all. Fails beyond 1,000 objects or 4 MiB.
+    pub async fn list(&self, id: &ObjectId, selector: &str) -> Result<Vec<Value>, ObjectError> {
+        self.of(&id.cluster)?.list(id, selector).await
     }
 
     /// Returns the cached object if it is newer than `object`, or else `object`.
     #[must_use]
     pub fn newer(&self, id: &ObjectId, object: Value) -> Value {
-        let version = |object: &Value| {
-            let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-            version.unwrap_or_default().to_owned()
-        };
-        match self.cached(id) {
-            CachedObject::Found(cached) if is_older(&version(&object), &version(&cached)) => cached,
-            _ => object,
+        match self.of(&id.cluster) {
+            Ok(objects) => objects.newer(id, object),
+            Err(_) => object,
         }
     }
 
     /// Returns the number of watches, and of objects in memory.
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
-        self.watches.size()
+        self.sum(ClusterObjects::size)
     }
 
     /// Returns the kinds beyond the limit of watches, and the unwatchable kinds. Their objects are read one by one.
     #[must_use]
     pub fn unwatched_kinds(&self) -> (usize, usize) {
-        self.watches.unwatched_kinds()
+        self.sum(ClusterObjects::unwatched_kinds)
+    }
+
+    fn sum(&self, of: impl Fn(&ClusterObjects) -> (usize, usize)) -> (usize, usize) {
+        let joined = self.joined.all();
+        let all = std::iter::once(&self.local).chain(&joined).map(of);
+        all.fold((0, 0), |(left, right), (a, b)| (left + a, right + b))
     }
 
     /// Fails with a conflict (409, reason AlreadyExists) if it exists.
-    pub async fn create(&self, object: &Value, is_dry_run: bool) -> Result<Value, ObjectError> {
-        let id = ObjectId::of(object);
-        let request = Request::Create(object, parameters(is_dry_run));
-        let created = self.route(&id).await?.send(self.client(), request).await?;
-        Ok(self.assume_written(&id, created, is_dry_run, true))
+    pub async fn create(&self, id: &ObjectId, object: &Value, is_dry_run: bool) -> Result<Value, ObjectError> {
+        self.of(&id.cluster)?.create(id, object, is_dry_run).await
     }
 
     /// Applies a JSON merge patch. Returns the object as stored.
     pub async fn patch(&self, id: &ObjectId, patch: &Value, is_dry_run: bool) -> Result<Value, ObjectError> {
-        let parameters = PatchParams {
-            dry_run: is_dry_run,
-            ..PatchParams::apply(FIELD_MANAGER)
-        };
-        let request = Request::Patch(Patch::Merge(patch), parameters);
-        let patched = self.route(id).await?.send(self.client(), request).await?;
-        Ok(self.assume_written(id, patched, is_dry_run, false))
+        self.of(&id.cluster)?.patch(id, patch, is_dry_run).await
     }
 
     /// Replaces the resource version that the object names. Returns the object as stored.
-    pub async fn replace(&self, object: &Value, is_dry_run: bool) -> Result<Value, ObjectError> {
-        let id = ObjectId::of(object);
-        let request = Request::Replace(object, parameters(is_dry_run));
-        let replaced = self.route(&id).await?.send(self.client(), request).await?;
-        Ok(self.assume_written(&id, replaced, is_dry_run, false))
+    pub async fn replace(&self, id: &ObjectId, object: &Value, is_dry_run: bool) -> Result<Value, ObjectError> {
+        self.of(&id.cluster)?.replace(id, object, is_dry_run).await
     }
 
     /// Deletes the object with this UID, then its dependents. No error if it is gone, or has another UID. The cache has
     /// it until the watch delivers its deletion.
     pub async fn delete(&self, id: &ObjectId, uid: &str) -> Result<(), ObjectError> {
-        // No object has an empty UID, so that the deletion would seem to succeed.
-        if uid.is_empty() {
-            let message = format!("failed to delete {} {:?}: its UID is unknown", id.kind, id.name);
-            return Err(ApiError::bad_request(message).into());
-        }
-        let parameters = DeleteParams {
-            propagation_policy: Some(PropagationPolicy::Background),
-            preconditions: Some(Preconditions {
-                uid: Some(uid.to_owned()),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
-        let route = self.route(id).await?;
-        match route.send(self.client(), Request::Delete(parameters)).await {
-            Err(ObjectError::Api(error)) if error.is_not_found() || requests::is_other_uid(&error) => Ok(()),
-            result => result.map(drop),
-        }
+        self.of(&id.cluster)?.delete(id, uid).await
     }
 
-    /// Returns version and kind of a resource, in singular or plural such as `configmap`. An empty group means any.
+    /// Returns version and kind of a resource of the own cluster, in singular or plural such as `configmap`. An empty
+    /// group means any.
     pub async fn kind_of(&self, group: &str, name: &str) -> Result<Option<(String, String)>, ObjectError> {
-        let resolved = self
-            .watches
-            .resolve_name(group, name)
-            .await
-            .map_err(|error| ApiError::unavailable(error.to_string()))?;
-        Ok(resolved.map(|resource| (resource.api.api_version, resource.api.kind)))
+        self.local.kind_of(group, name).await
     }
 
     pub async fn resource(&self, id: &ObjectId) -> Result<Resource, ObjectError> {
-        let resolved = self
-            .watches
-            .resolve(&id.group_kind())
-            .await
-            .map_err(|error| ApiError::unavailable(error.to_string()))?;
-        resolved.ok_or_else(|| id.not_installed())
-    }
-
-    async fn route(&self, id: &ObjectId) -> Result<Route, ObjectError> {
-        Route::new(id, &self.resource(id).await?)
-    }
-
-    fn assume_written(&self, id: &ObjectId, response: Value, is_dry_run: bool, is_created: bool) -> Value {
-        if !is_dry_run
-            && watches::is_selected(&response)
-            && let Some(object) = response.as_object()
-        {
-            let object = self.cache.object(object.clone());
-            self.watches
-                .assume_object(&id.group_kind(), &id.api_version, object, is_created);
-        }
-        response
+        self.of(&id.cluster)?.resource(id).await
     }
 }
-
-fn parameters(is_dry_run: bool) -> PostParams {
-    PostParams {
-        dry_run: is_dry_run,
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,7 +1,10 @@
 //! Requests to an API server, and the Applications that a change concerns.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::future::{pending, ready};
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http;
 use futures::FutureExt;
@@ -9,12 +12,14 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::json;
 
+use super::subscribers::Subscribers;
 use super::*;
+use crate::budget::Budget;
 use crate::runtime::watch::KindEvent;
 
 /// An API server with ConfigMaps and Namespaces. It answers all other requests with one response.
 struct Fixture {
-    objects: Objects,
+    objects: ClusterObjects,
     requests: Arc<Mutex<Vec<String>>>,
     response: Arc<Mutex<(u16, Value)>>,
 }
@@ -39,7 +44,7 @@ impl Fixture {
             let response = response.body(Body::from(body.to_string().into_bytes())).unwrap();
             ready(Ok::<_, Infallible>(response)).right_future()
         });
-        let objects = Objects::new(Client::new(server, "default"), Duration::from_secs(60), |_| {});
+        let objects = ClusterObjects::new(Client::new(server, "default"), Duration::from_secs(60), |_| {});
         tokio::spawn(objects.clone().run());
         Self {
             objects,
@@ -73,6 +78,7 @@ fn discovery() -> Value {
 
 fn id(kind: &str, namespace: &str, name: &str) -> ObjectId {
     ObjectId {
+        cluster: LOCAL.to_owned(),
         api_version: "v1".to_owned(),
         kind: kind.to_owned(),
         namespace: namespace.to_owned(),
@@ -92,9 +98,9 @@ async fn requests_name_the_field_manager_and_dry_runs() {
     assert_eq!(objects.is_namespaced(&map).await, Ok(true));
     assert_eq!(objects.is_namespaced(&namespace).await, Ok(false));
     objects.get(&map).await.unwrap();
-    objects.create(&object, true).await.unwrap();
+    objects.create(&ObjectId::of(&object), &object, true).await.unwrap();
     objects.patch(&map, &json!({}), false).await.unwrap();
-    objects.replace(&object, true).await.unwrap();
+    objects.replace(&ObjectId::of(&object), &object, true).await.unwrap();
     objects.delete(&namespace, "u").await.unwrap();
     let path = "/api/v1/namespaces/shop/configmaps";
     let expected = [
@@ -124,6 +130,7 @@ async fn a_name_that_would_change_the_path_is_refused() {
         );
     }
     let version = ObjectId {
+        cluster: "local".to_owned(),
         api_version: "/v1/../v1".to_owned(),
         ..id("ConfigMap", "shop", "a")
     };
@@ -195,10 +202,7 @@ fn concerned(old: Option<Value>, new: Option<Value>) -> Vec<String> {
     let listener = watches::listener(subscribers, Arc::default(), move |name| {
         changed.lock().push(name.to_string())
     });
-    let cache = DocumentCache {
-        budget: Budget::new("test", 1 << 20),
-        labels: watches::LABELS,
-    };
+    let cache = ClusterObjects::cache(Budget::new("test", 1 << 20), None);
     let object = |object: Value| Arc::new(cache.object(object.as_object().unwrap().clone()));
     let event = match (old, new) {
         (None, None) => KindEvent::Kind,

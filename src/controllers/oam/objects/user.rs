@@ -1,11 +1,13 @@
 //! The objects with the rights of a user.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use kube::Client;
+use parking_lot::Mutex;
 
-use super::Objects;
+use super::ClusterObjects;
+use crate::controllers::oam::clusters::Connection;
 use crate::runtime::watch::GroupKind;
 
 /// A kind in a namespace; in none for cluster-scoped kinds.
@@ -23,9 +25,7 @@ impl User {
     }
 }
 
-impl Objects {
-    /// Returns the objects with the rights of a user, whose requests `client` sends. The watches keep the rights of
-    /// the controller; objects outside of the `readable` part of the cache are read with a request each time.
+impl ClusterObjects {
     #[must_use]
     pub fn as_user(&self, client: Client, readable: BTreeSet<CacheScope>) -> Self {
         let user = User {
@@ -47,12 +47,35 @@ impl Objects {
     }
 
     #[must_use]
-    pub fn has_user(&self) -> bool {
-        self.user.is_some()
-    }
-
-    #[must_use]
     pub fn client(&self) -> &Client {
         self.user.as_ref().map_or(&self.client, |user| &user.client)
+    }
+}
+
+/// The clients of a user in joined clusters.
+pub(super) struct UserClients {
+    impersonate: Box<dyn Fn(&Client) -> Client + Send + Sync>,
+    /// By the cluster, with the number of the connection.
+    clients: Mutex<HashMap<String, (u64, Client)>>,
+}
+
+impl UserClients {
+    pub(super) fn new(impersonate: impl Fn(&Client) -> Client + Send + Sync + 'static) -> Self {
+        Self {
+            impersonate: Box::new(impersonate),
+            clients: Mutex::default(),
+        }
+    }
+
+    /// Reads no object from the cache: nobody has asked the cluster what the user may read.
+    pub(super) fn objects(&self, objects: &ClusterObjects, cluster: &str, connection: &Connection) -> ClusterObjects {
+        let mut clients = self.clients.lock();
+        let known = clients.get(cluster).filter(|(number, _)| *number == connection.number);
+        let client = match known {
+            Some((_, client)) => client.clone(),
+            None => (self.impersonate)(&connection.client),
+        };
+        clients.insert(cluster.to_owned(), (connection.number, client.clone()));
+        objects.as_user(client, BTreeSet::new())
     }
 }

@@ -20,7 +20,7 @@ pub use lookup::Lookup;
 pub use overrides::OverrideDefinitions;
 pub use placed::{Deployments, place_of};
 pub use policies::ParsedPolicy;
-pub use remote::{cluster_selections, may_select_joined, remote_clusters, unsupported_clusters};
+pub use remote::cluster_selections;
 pub use steps::{ParsedWorkflow, component_step, is_built_in_step, workflow_steps};
 pub use strict::strict_violations;
 pub use type_name::{TypeName, type_label};

@@ -9,7 +9,7 @@ use super::overrides::OverrideDefinitions;
 use crate::api::oam::{Application, Definition, ManagedResource};
 use crate::controllers::oam::policies::ENV_BINDING;
 use crate::controllers::oam::source::{Import, function_imports};
-use crate::controllers::oam::trackers::{Inventory, is_local};
+use crate::controllers::oam::trackers::Inventory;
 use crate::text::{sanitize, truncate};
 
 const POLICIES: [&str; 1] = [ENV_BINDING];
@@ -29,37 +29,19 @@ const MAX_SHOWN: usize = 200;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unsupported {
-    Policy {
-        name: String,
-        type_: String,
-    },
-    /// A cluster other than the controller's own.
-    Cluster {
-        cluster: String,
-        place: String,
-    },
-    HelmRelease {
-        name: String,
-        tracker: String,
-    },
-    Component {
-        name: String,
-        feature: String,
-    },
-    OverrideType {
-        type_: String,
-        feature: String,
-    },
+    Policy { name: String, type_: String },
+    HelmRelease { name: String, tracker: String },
+    Component { name: String, feature: String },
+    OverrideType { type_: String, feature: String },
 }
 
 impl Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Policy { name, type_ } => write!(f, "policy {name} of type {type_}"),
-            Self::Cluster { cluster, place } => write!(f, "cluster {cluster} in {place}"),
             Self::HelmRelease { name, tracker } => {
-                let advice = "leave the Application to vela-core, which installed the release, or remove the entry from \
-                              the resourcetracker";
+                let advice = "leave the Application to vela-core, which installed the release, or drop its records \
+                              with `portolan vela forget-release`";
                 write!(f, "Helm release {name} in resourcetracker {tracker} ({advice})")
             }
             Self::Component { name, feature } => write!(f, "component {name} with {feature}"),
@@ -165,12 +147,6 @@ pub fn unsupported_trackers(inventory: &Inventory) -> Vec<Unsupported> {
 }
 
 fn unsupported_entry(entry: &ManagedResource, tracker: &str) -> Option<Unsupported> {
-    if !is_local(&entry.cluster) {
-        return Some(Unsupported::Cluster {
-            cluster: entry.cluster.clone(),
-            place: format!("resourcetracker {tracker}"),
-        });
-    }
     let release = release_of(&entry.api_version, &entry.kind, &entry.name)?;
     Some(Unsupported::HelmRelease {
         name: release.to_owned(),

@@ -11,6 +11,7 @@ use super::replication::Replica;
 use super::{Place, PlacedComponent, PlacementError, overrides, replication, topology};
 use crate::api::lenient::list;
 use crate::api::oam::{AppPolicy, Component};
+use crate::controllers::oam::clusters::JoinedCluster;
 use crate::text;
 
 const MAX_POLICIES: usize = 100;
@@ -89,6 +90,24 @@ pub struct PlacementSettings<'a> {
     pub allow_cross_namespace: bool,
     /// Overrides change all components whose name contains theirs, as in KubeVela.
     pub unanchored_overrides: bool,
+    /// The joined clusters by name, or the reason why they are not known.
+    pub clusters: Result<&'a [JoinedCluster], &'a str>,
+    /// Each name that a topology has counts as a cluster.
+    pub accepts_any_cluster: bool,
+}
+
+impl<'a> PlacementSettings<'a> {
+    /// Returns settings that allow everything, to count what would be placed.
+    #[must_use]
+    pub const fn permissive(clusters: Result<&'a [JoinedCluster], &'a str>) -> Self {
+        Self {
+            namespace: "",
+            allow_cross_namespace: true,
+            unanchored_overrides: false,
+            clusters,
+            accepts_any_cluster: true,
+        }
+    }
 }
 
 /// Components keep their order, each with all its placements. `policies` are the policies of the application, then

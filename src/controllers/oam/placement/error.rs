@@ -14,8 +14,11 @@ pub enum PlacementError {
     InvalidParameters(String),
     #[error("parallelism cannot be smaller than 1")]
     Parallelism,
-    #[error("cluster {0} is unknown (no cluster gateway)")]
-    UnknownCluster(String),
+    #[error("failed to get cluster {0}: no such cluster")]
+    NoSuchCluster(String),
+    /// With the reason.
+    #[error("{0}")]
+    ClustersUnknown(String),
     #[error("failed to find any cluster matches given labels")]
     NoCluster,
     #[error("cannot cross namespace")]

@@ -33,7 +33,7 @@ pub use overrides::{NamedType, override_types};
 pub use pattern::matches_wildcards;
 pub use progress::{Applied, Check, DeployEnd, PlacementProgress};
 pub use services::{ServiceKey, merge_replicas, place_service, service_key};
-pub use topology::{cluster_selector, named_clusters};
+pub use topology::cluster_selector;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {

@@ -1,7 +1,7 @@
-//! Placements by topology policies. Only the controller's own cluster is served.
+//! Placements by topology policies: the controller's own cluster, and those that are joined to it.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,9 +10,10 @@ use super::properties::decode;
 use super::{PlacementError, PlacementSettings};
 use crate::api::lenient::null_as_default;
 use crate::api::oam::AppPolicy;
-use crate::controllers::oam::clusters::ClusterSelector;
+use crate::controllers::oam::clusters::{ClusterSelector, JoinedCluster};
 use crate::controllers::oam::policies::TOPOLOGY;
 use crate::controllers::oam::trackers::{LOCAL, is_local};
+use crate::text::sanitize;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
@@ -29,7 +30,7 @@ struct Topology {
     _cluster_selector: Option<BTreeMap<String, String>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Placement {
     pub(super) cluster: String,
     pub(super) namespace: String,
@@ -40,7 +41,6 @@ pub(super) fn placements(
     policies: &[Cow<'_, AppPolicy>],
     settings: &PlacementSettings<'_>,
 ) -> Result<Vec<Placement>, PlacementError> {
-    let mut placements = Vec::new();
     let mut topologies = policies.iter().filter(|policy| policy.type_ == TOPOLOGY).peekable();
     if topologies.peek().is_none() {
         return Ok(vec![Placement {
@@ -48,16 +48,18 @@ pub(super) fn placements(
             namespace: String::new(),
         }]);
     }
+    let (mut placements, mut seen) = (Vec::new(), HashSet::new());
     for policy in topologies {
         let topology: Topology = decode(policy, TOPOLOGY)?;
-        for cluster in clusters(&topology)? {
+        for cluster in clusters(&topology, settings)? {
             let namespace = topology.namespace.clone();
             let is_outside = !namespace.is_empty() && namespace != settings.namespace;
             if is_outside && !settings.allow_cross_namespace {
                 return Err(PlacementError::OtherNamespace);
             }
+            let cluster = cluster.to_owned();
             let placement = Placement { cluster, namespace };
-            if !placements.contains(&placement) {
+            if seen.insert(placement.clone()) {
                 placements.push(placement);
             }
         }
@@ -65,27 +67,45 @@ pub(super) fn placements(
     Ok(placements)
 }
 
-/// Returns the clusters that a topology selects: none, or the controller's own.
-fn clusters(topology: &Topology) -> Result<Vec<String>, PlacementError> {
-    let local = || vec![LOCAL.to_owned()];
-    if let Some(clusters) = &topology.clusters {
-        let remote = clusters.iter().find(|cluster| !is_local(cluster));
-        return match remote {
-            Some(cluster) => Err(PlacementError::UnknownCluster(cluster.clone())),
-            None if clusters.is_empty() => Ok(Vec::new()),
-            None => Ok(local()),
-        };
+/// Returns the clusters of a topology: as it names them, or the controller's own and then the others by name.
+fn clusters<'c>(topology: &'c Topology, settings: &PlacementSettings<'c>) -> Result<Vec<&'c str>, PlacementError> {
+    if let Some(names) = &topology.clusters {
+        return named(names, settings);
     }
-    let Some(selector) = &topology.cluster_label_selector else {
-        return Ok(local());
+    let Some(labels) = &topology.cluster_label_selector else {
+        return Ok(vec![LOCAL]);
     };
-    if ClusterSelector(selector.clone()).selects_local() {
-        Ok(local())
-    } else if topology.allow_empty {
-        Ok(Vec::new())
-    } else {
-        Err(PlacementError::NoCluster)
+    let selector = ClusterSelector(labels.clone());
+    let mut selected: Vec<&str> = selector.selects_local().then_some(LOCAL).into_iter().collect();
+    if selector.may_select_joined() {
+        let joined = joined(settings)?.iter().filter(|cluster| selector.selects(cluster));
+        selected.extend(joined.map(|cluster| cluster.name.as_str()));
     }
+    if selected.is_empty() && !topology.allow_empty {
+        return Err(PlacementError::NoCluster);
+    }
+    Ok(selected)
+}
+
+/// Returns the clusters of these names. All but the controller's own must be joined.
+fn named<'c>(names: &'c [String], settings: &PlacementSettings<'c>) -> Result<Vec<&'c str>, PlacementError> {
+    let needs_list = !settings.accepts_any_cluster && names.iter().any(|name| !is_local(name));
+    if needs_list {
+        let joined: HashSet<&str> = joined(settings)?.iter().map(|cluster| cluster.name.as_str()).collect();
+        let is_missing = |name: &&String| !is_local(name) && !joined.contains(name.as_str());
+        if let Some(missing) = names.iter().find(is_missing) {
+            return Err(PlacementError::NoSuchCluster(sanitize(missing)));
+        }
+    }
+    let names = names
+        .iter()
+        .map(|name| if is_local(name) { LOCAL } else { name.as_str() });
+    Ok(names.collect())
+}
+
+fn joined<'c>(settings: &PlacementSettings<'c>) -> Result<&'c [JoinedCluster], PlacementError> {
+    let unknown = |reason: &str| PlacementError::ClustersUnknown(reason.to_owned());
+    settings.clusters.map_err(unknown)
 }
 
 /// Returns the labels by which a topology selects clusters. Invalid properties select none.
@@ -97,12 +117,4 @@ pub fn cluster_selector(properties: &Value) -> Option<ClusterSelector> {
     let labels = properties["clusterLabelSelector"].as_object()?.iter();
     let labels = labels.map(|(label, value)| Some((label.clone(), value.as_str()?.to_owned())));
     labels.collect::<Option<_>>().map(ClusterSelector)
-}
-
-/// Returns the other clusters that a topology names. Invalid properties name none.
-#[must_use]
-pub fn named_clusters(properties: &Value) -> Vec<&str> {
-    let clusters = properties["clusters"].as_array().into_iter().flatten();
-    let clusters = clusters.filter_map(Value::as_str);
-    clusters.filter(|cluster| !is_local(cluster)).collect()
 }

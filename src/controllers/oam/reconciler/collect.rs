@@ -45,8 +45,8 @@ pub(super) async fn delete(
         policies: &policies,
         components: &components,
     };
-    if let CollectProgress::Waiting { message } = collection.collect(Mark::All).await? {
-        outcome.wait_for_deletion(message);
+    let progress = collection.collect(Mark::All).await?;
+    if outcome.waits_for_deletion(progress) {
         return Ok(End::Waiting);
     }
     if objects.ledger.has_any().await? {
@@ -55,10 +55,12 @@ pub(super) async fn delete(
     let held = delete_revisions(env).await?;
     if let Some(first) = held.first() {
         let (namespace, count) = (&env.name.namespace, held.len());
-        outcome.wait_for_deletion(format!(
+        let message = format!(
             "Waiting for ApplicationRevision {first} (Namespace: {namespace}) to delete. \
              (At least {count} resources are deleting.)"
-        ));
+        );
+        outcome.wait_for_deletion(message);
+        outcome.look_again_in(WAIT);
         return Ok(End::Waiting);
     }
     let finalizers: Vec<String> = finalizers.into_iter().filter(|finalizer| !is_ours(finalizer)).collect();
@@ -145,6 +147,7 @@ impl Collection<'_, '_> {
             rules: &self.policies.garbage_collect,
             read_only: &self.policies.read_only,
             orphans_all: finalizers.iter().any(|finalizer| finalizer == labels::ORPHAN_FINALIZER),
+            is_deleting: self.observed.is_deleting(),
             dependents: &dependents,
         };
         let collected = collector.collect(&subject, &mut ledger.inventory, mark).await;
@@ -196,9 +199,8 @@ impl Garbage<'_, '_> {
             policies: &parsed.rules,
             components: &parsed.spec.components,
         };
-        if let CollectProgress::Waiting { message } = collection.collect(mark).await? {
-            self.outcome.wait_for_deletion(message);
-        }
+        let progress = collection.collect(mark).await?;
+        self.outcome.waits_for_deletion(progress);
         Ok(())
     }
 
@@ -222,10 +224,25 @@ impl Garbage<'_, '_> {
 }
 
 impl Outcome {
+    /// Returns true if objects remain.
+    fn waits_for_deletion(&mut self, progress: CollectProgress) -> bool {
+        let CollectProgress::Waiting {
+            message,
+            is_unreachable,
+        } = progress
+        else {
+            return false;
+        };
+        self.wait_for_deletion(message);
+        if !is_unreachable {
+            self.look_again_in(WAIT);
+        }
+        true
+    }
+
     fn wait_for_deletion(&mut self, message: String) {
         self.changes.push(Change::Deleting(message));
         self.is_waiting_for_deletion = true;
-        self.look_again_in(WAIT);
     }
 }
 

@@ -24,6 +24,8 @@ pub(super) const BACKOFF: Backoff = Backoff {
 };
 /// Delay after a conflict: the cache will have the newer version.
 const STALE_RETRY: Duration = Duration::from_millis(100);
+/// Delay of a pass while others use a joined cluster.
+const CLUSTER_RETRY: Duration = Duration::from_secs(1);
 
 impl Pass<'_> {
     /// Runs and measures the pass.
@@ -64,6 +66,10 @@ impl Pass<'_> {
             Err(Stop::Stale | Stop::NeedsMemory(_)) => {
                 self.save_steps().await;
                 return Ok(Action::requeue_after(STALE_RETRY));
+            }
+            Err(Stop::NeedsCluster) => {
+                self.save_steps().await;
+                return Ok(Action::requeue_after(CLUSTER_RETRY));
             }
             Ok(End::Waiting) => (status::build(&self.outcome, now), None),
             // What steps have done is recorded: steps that have ended must not run again.

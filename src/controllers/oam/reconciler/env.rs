@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -8,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::Reconciler;
+use super::cluster_passes::ClusterPass;
 use super::evaluations::{Answers, PassEvaluator, RenderAnswers};
 use super::failure::{Failure, Stop};
 use super::memory::Memory;
@@ -18,6 +20,7 @@ use crate::controllers::oam::definitions::{LoadError, Loaded, Missing};
 use crate::controllers::oam::parse::Lookup;
 use crate::controllers::oam::placement;
 use crate::controllers::oam::render::release::ReleaseSettings;
+use crate::controllers::oam::trackers::is_local;
 use crate::controllers::oam::{Options, PASS_COPIES};
 use crate::cue::turn::Turn;
 
@@ -36,6 +39,7 @@ pub(super) struct Env<'a> {
     pub(super) render_answers: Mutex<RenderAnswers>,
     /// The time from which calls of components and traits wait for the next pass, so that this one has an end.
     pub(super) calls_end: Instant,
+    clusters: Mutex<ClusterPass>,
     loaded: Loaded,
     held: Mutex<Vec<Reservation>>,
     /// The part of the reserved memory that is left for revisions besides the latest.
@@ -68,6 +72,7 @@ impl<'a> Env<'a> {
             answers: Mutex::new(answers),
             render_answers: Mutex::new(render_answers),
             calls_end: Instant::now() + reconciler.options.pass_timeout / 2,
+            clusters: Mutex::new(reconciler.cluster_passes.begin()),
             loaded: Loaded::default(),
             held: Mutex::new(reserved.into_iter().collect()),
             spare_bytes,
@@ -101,6 +106,25 @@ impl<'a> Env<'a> {
             allow_cross_namespace: options.admission.allow_cross_namespace,
             unanchored_overrides: options.unanchored_overrides,
         }
+    }
+
+    /// Prepares the use of clusters: waits for the first attempts to connect, and has the Application reported when one
+    /// is joined or can be reached again. Others may use them up.
+    pub(super) async fn use_clusters<'c>(&self, clusters: impl IntoIterator<Item = &'c str>) -> Result<(), Stop> {
+        let joined = clusters.into_iter().filter(|cluster| !is_local(cluster));
+        let joined: BTreeSet<String> = joined.map(str::to_owned).collect();
+        if joined.is_empty() {
+            return Ok(());
+        }
+        if !self.clusters.lock().try_use(&joined) {
+            return Err(Stop::NeedsCluster);
+        }
+        let objects = &self.reconciler.objects;
+        for cluster in &joined {
+            objects.expect(self.name, cluster);
+        }
+        objects.clusters().wait_until_tried(&joined).await;
+        Ok(())
     }
 
     /// Runs futures, at most as many at the same time as objects may be written. Results have the order of the futures.

@@ -17,6 +17,8 @@ pub(super) enum Stop {
     NeedsMemory(u64),
     /// The worker is needed by Applications with fast templates.
     NeedsEvaluator,
+    /// Other passes use a joined cluster.
+    NeedsCluster,
 }
 
 impl From<Failure> for Stop {
@@ -59,6 +61,7 @@ impl Stop {
             Self::Unsupported(_) => "unsupported",
             Self::NeedsMemory(_) => "memory",
             Self::NeedsEvaluator => "evaluator",
+            Self::NeedsCluster => "cluster",
         }
     }
 }

@@ -8,6 +8,7 @@
 
 mod apply;
 mod cluster;
+mod cluster_passes;
 mod collect;
 mod conditions;
 mod declare;
@@ -42,12 +43,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::Options;
 use super::cache::{CachedApplication, Caches, Decoded};
-use super::clusters::JoinedClusters;
 use super::collect::Collector;
 use super::compression::CrdCheck;
 use super::definitions::DefinitionCaches;
 use super::dispatch::fights::Fights;
-use super::functions::http::StepRequests;
+use super::functions::http::HttpRequests;
 use super::functions::logs::StepLogs;
 use super::metrics::Metrics;
 use super::objects::{Autoscalers, Objects};
@@ -64,6 +64,7 @@ use crate::runtime::ownership::OwnershipFilter;
 use crate::runtime::watch::Cached;
 use crate::runtime::workqueue::Priority;
 use apply::FightKey;
+pub use cluster_passes::ClusterPasses;
 pub use collect::CONFIRMED;
 use end::BACKOFF;
 use env::{Env, SMALL_BYTES};
@@ -94,8 +95,8 @@ pub struct Reconciler {
     pub events: EventPublisher,
     pub metrics: Metrics,
     pub autoscalers: Autoscalers,
-    pub clusters: JoinedClusters,
-    pub step_requests: StepRequests,
+    pub cluster_passes: ClusterPasses,
+    pub http_requests: HttpRequests,
     pub step_logs: StepLogs,
     pub fights: Mutex<Fights<FightKey>>,
     pub wake: Arc<dyn Fn(&NamespacedName) + Send + Sync>,
@@ -114,6 +115,7 @@ impl Reconcile for Reconciler {
             let synced = async {
                 self.caches.wait_until_synced().await;
                 self.definitions.wait_until_synced().await;
+                self.objects.clusters().wait_until_known().await;
             };
             let waited = timeout(CACHE_WAIT, self.stopping.run_until_cancelled(synced)).await;
             if !matches!(waited, Ok(Some(()))) {

@@ -24,13 +24,13 @@ use super::observed::requests::{RESTART, Restart};
 use super::observed::{Observed, TRACKER_FINALIZER};
 use super::outcome::status::{self, Built};
 use super::outcome::{Change, Outcome};
-use super::policies::{apply_policies, find_unsupported_clusters, policies_without_effect};
+use super::policies::{apply_policies, policies_without_effect};
 use super::references::resolve_references;
 use super::reschedule::follow_shard;
 use super::revise::{Current, Revision, Revisions, application_of};
 use super::rollout::render::Target;
 use super::rollout::{Declared, Rollout};
-use super::run::{end_run, is_deployed, restart_if_due, run_workflow};
+use super::run::{end_run, restart_if_due, run_workflow};
 use super::values::StepValues;
 use crate::api::oam::{Application, ApplicationStatus, WorkflowStatus, labels};
 use crate::controllers::oam::parse::{
@@ -73,7 +73,7 @@ impl<'p> Pass<'p> {
         check_support(&self.observed.app, &inventory)?;
         self.observed.read_latest(env).await?;
         let ledger = Ledger::new(env, &self.observed, inventory);
-        ledger.subscribe().await;
+        ledger.subscribe().await?;
         let cluster = Cluster::of(env, &self.observed, &ledger.inventory).await?;
         let mut objects = AppObjects::new(cluster, ledger);
         if self.observed.is_deleting() {
@@ -88,7 +88,7 @@ impl<'p> Pass<'p> {
         let mut latest = self.observed.latest_revision()?;
         let parsed = Stop::split(declare(env, &self.observed, latest.as_ref()).await)?;
         if let Ok(parsed) = &parsed {
-            self.check_declared(parsed).await?;
+            check_declared(parsed)?;
         }
         self.write_metadata().await?;
         self.outcome.observed_generation = self.observed.app.metadata.generation;
@@ -184,16 +184,6 @@ impl<'p> Pass<'p> {
         };
         let message = format!("the Application {}", too_large(bytes, MAX_DECODED_BYTES));
         Err(Failure::parse(message).retried_after(REFUSED_RETRY))
-    }
-
-    async fn check_declared(&self, parsed: &Parsed) -> Result<(), Stop> {
-        let mut unsupported = unsupported_definitions(&parsed.components);
-        unsupported.extend(unsupported_overrides(&parsed.overrides));
-        // What is deployed goes on while clusters are joined, or unknown.
-        if !is_deployed(&self.observed, &self.outcome) {
-            unsupported.extend(find_unsupported_clusters(self.env, parsed).await?);
-        }
-        refuse(unsupported)
     }
 
     /// Adds the finalizer, and takes a requested restart into the status.
@@ -357,6 +347,12 @@ fn is_suspended_by_failure(rollout: &Rollout<'_, '_>) -> bool {
 fn check_support(app: &Application, inventory: &Inventory) -> Result<(), Stop> {
     let mut unsupported = unsupported_application(app);
     unsupported.extend(unsupported_trackers(inventory));
+    refuse(unsupported)
+}
+
+fn check_declared(parsed: &Parsed) -> Result<(), Stop> {
+    let mut unsupported = unsupported_definitions(&parsed.components);
+    unsupported.extend(unsupported_overrides(&parsed.overrides));
     refuse(unsupported)
 }
 

@@ -1,4 +1,4 @@
-//! Renders and applies policies with a template, before the workflow, and checks the clusters that policies select.
+//! Renders and applies policies with a template, before the workflow.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,8 @@ use super::failure::{Failure, FailureKind, Stop};
 use super::revise::Current;
 use super::rollout::render::RenderError;
 use crate::api::oam::AppPolicy;
-use crate::controllers::oam::parse::{
-    Parsed, ParsedPolicy, Unsupported, cluster_selections, may_select_joined, remote_clusters, unsupported_clusters,
-};
-use crate::controllers::oam::policies::{DEBUG, TOPOLOGY};
+use crate::controllers::oam::parse::{Parsed, ParsedPolicy};
+use crate::controllers::oam::policies::DEBUG;
 use crate::text::sanitize;
 
 pub(super) fn policies_without_effect(parsed: &Parsed) -> String {
@@ -66,39 +64,4 @@ async fn render_policy(env: &Env<'_>, current: &Current, policy: &ParsedPolicy) 
         creator: Creator::Policy,
     });
     Ok(to_apply.collect())
-}
-
-pub(super) async fn find_unsupported_clusters(env: &Env<'_>, parsed: &Parsed) -> Result<Vec<Unsupported>, Failure> {
-    let named = unsupported_clusters(parsed, &[]);
-    let selection = cluster_selections(parsed).into_iter().next();
-    let Some(place) = selection.filter(|_| named.is_empty()) else {
-        return Ok(named);
-    };
-    let failed = |error: String| Failure::parse(format!("{place}: {error}"));
-    let clusters = &env.reconciler.clusters;
-    let selected = unsupported_clusters(parsed, &clusters.list().await.map_err(failed)?);
-    if selected.is_empty() {
-        return Ok(selected);
-    }
-    // A cluster that is gone must not refuse an Application until its next change.
-    let joined = clusters.list_again().await.map_err(failed)?;
-    Ok(unsupported_clusters(parsed, &joined))
-}
-
-/// Returns an error if policies that a step computes select a joined cluster.
-pub(super) async fn check_selected_clusters(env: &Env<'_>, policies: &[AppPolicy]) -> Result<(), String> {
-    let topologies = policies.iter().filter(|policy| policy.type_ == TOPOLOGY);
-    let topologies = topologies.filter_map(|policy| policy.properties.as_ref());
-    let selecting: Vec<_> = topologies.filter(|topology| may_select_joined(topology)).collect();
-    if selecting.is_empty() {
-        return Ok(());
-    }
-    let joined = env.reconciler.clusters.list().await?;
-    let mut selected = selecting
-        .into_iter()
-        .flat_map(|topology| remote_clusters(topology, &joined));
-    match selected.next() {
-        Some(cluster) => Err(format!("cluster {cluster} is not supported by this controller")),
-        None => Ok(()),
-    }
 }

@@ -105,6 +105,7 @@ struct Fetch<'x>(&'x Cluster<'x>);
 impl FetchObjects for Fetch<'_> {
     async fn fetch(&self, request: &ObjectRequest) -> Result<Vec<Value>, String> {
         let mut id = ObjectId {
+            cluster: request.cluster.clone(),
             api_version: request.kind.api_version.clone(),
             kind: request.kind.kind.clone(),
             namespace: request.namespace.clone(),
@@ -120,19 +121,21 @@ impl FetchObjects for Fetch<'_> {
             ObjectSelector::Name(name) => {
                 id.name.clone_from(name);
                 let object = objects.read(&id).await.map_err(text)?;
-                object.iter().try_for_each(|live| self.0.check_record(live))?;
+                object
+                    .iter()
+                    .try_for_each(|live| self.0.check_record(&id.cluster, live))?;
                 Ok(object.into_iter().collect())
             }
             ObjectSelector::Labels(labels) => {
                 let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
                 let listed = objects.list(&id, &labels.join(",")).await.map_err(text)?;
-                Ok(self.0.without_records(listed))
+                Ok(self.0.without_records(&id.cluster, listed))
             }
         }
     }
 
     async fn load(&self, url: &str) -> Result<Vec<Value>, String> {
-        let requests = &self.0.env.reconciler.step_requests;
+        let requests = &self.0.env.reconciler.http_requests;
         let content = requests.download(&self.0.env.name.namespace, url).await?;
         let documents = document::parse_yaml(&content, MAX_VALUES, MAX_TEXT)?;
         Ok(documents.into_iter().flat_map(document::objects).collect())

@@ -44,6 +44,8 @@ pub struct ObjectKind {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectRequest {
+    /// `local` for the controller's own.
+    pub cluster: String,
     pub kind: ObjectKind,
     /// Ignored for cluster-scoped kinds.
     pub namespace: String,
@@ -99,8 +101,8 @@ pub enum ReferenceError {
     OtherNamespace,
     #[error("cannot refer to objects outside control plane")]
     OtherCluster,
-    #[error("cluster {0} is unknown (no cluster gateway)")]
-    UnknownCluster(String),
+    #[error("the cluster of a reference in component {0} is not a valid name")]
+    ClusterName(String),
     #[error("{0} references to objects exceed the limit of {MAX_REFERENCES}; split the application")]
     TooManyReferences(usize),
     #[error("the references find more than {MAX_OBJECTS} objects or {} MiB; narrow them", MAX_BYTES >> 20)]

@@ -1,9 +1,13 @@
-//! Existing objects as they are recorded and deployed.
+//! Existing objects as they are recorded and deployed. Annotations of recorded objects say where they come from.
 
 use serde_json::{Map, Value, json};
 
 use super::{ObjectRequest, ObjectSelector};
 use crate::api::oam::labels::RESOURCE_URL;
+use crate::controllers::oam::trackers::{LOCAL, is_local};
+
+/// Annotation of a recorded object: the joined cluster that it was read in.
+const RESOURCE_CLUSTER: &str = "portolan.dev/resource-cluster";
 
 /// Fields of the metadata that belong to the existing object alone.
 const METADATA: [&str; 7] = [
@@ -44,24 +48,49 @@ pub(super) fn add_source(mut object: Value, url: &str) -> Option<Value> {
     if !["/apiVersion", "/kind", "/metadata/name"].into_iter().all(has) {
         return None;
     }
-    let annotations = &mut object["metadata"]["annotations"];
-    if annotations.is_null() {
-        *annotations = json!({});
-    }
-    annotations.as_object_mut()?.insert(RESOURCE_URL.to_owned(), url.into());
+    annotate(&mut object, RESOURCE_URL, url)?;
     Some(object)
 }
 
+/// Adds the cluster of an object that was read in a joined one. Returns `None` if its metadata is invalid: without the
+/// cluster, it would count as an object of the controller's own.
+pub(super) fn add_cluster(mut object: Value, cluster: &str) -> Option<Value> {
+    if !is_local(cluster) {
+        annotate(&mut object, RESOURCE_CLUSTER, cluster)?;
+    }
+    Some(object)
+}
+
+fn annotate(object: &mut Value, name: &str, value: &str) -> Option<()> {
+    let metadata = object.get_mut("metadata")?.as_object_mut()?;
+    let annotations = metadata.entry("annotations").or_insert(Value::Null);
+    if annotations.is_null() {
+        *annotations = json!({});
+    }
+    annotations.as_object_mut()?.insert(name.to_owned(), value.into());
+    Some(())
+}
+
+/// Returns the URL of a recorded object.
 pub(super) fn source(object: &Value) -> Option<&str> {
     object["metadata"]["annotations"][RESOURCE_URL].as_str()
 }
 
+/// Returns the cluster of a recorded object.
+pub(super) fn cluster(object: &Value) -> &str {
+    object["metadata"]["annotations"][RESOURCE_CLUSTER]
+        .as_str()
+        .unwrap_or(LOCAL)
+}
+
+/// Removes the URL and the cluster of a recorded object.
 pub(super) fn remove_source(object: &mut Map<String, Value>) {
     let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
     let Some(metadata) = metadata else { return };
     let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);
     let Some(annotations) = annotations else { return };
-    if annotations.remove(RESOURCE_URL).is_some() && annotations.is_empty() {
+    let removed = [RESOURCE_URL, RESOURCE_CLUSTER].map(|name| annotations.remove(name));
+    if removed.iter().any(Option::is_some) && annotations.is_empty() {
         metadata.remove("annotations");
     }
 }
@@ -84,8 +113,13 @@ pub(super) fn identity(object: &Value) -> String {
 }
 
 impl ObjectRequest {
-    /// Returns true if an object answers the request. Cluster-scoped objects have no namespace.
+    /// Returns true if a recorded object answers the request.
     pub(super) fn selects(&self, object: &Value) -> bool {
+        self.is_answered_by(object) && cluster(object) == self.cluster
+    }
+
+    /// Returns true if an object of the cluster answers the request. Cluster-scoped objects have no namespace.
+    pub(super) fn is_answered_by(&self, object: &Value) -> bool {
         let metadata = &object["metadata"];
         let namespace = metadata["namespace"].as_str().unwrap_or_default();
         let is_selected = match &self.selector {
@@ -104,9 +138,14 @@ impl ObjectRequest {
 
     pub(super) fn display_name(&self) -> String {
         let kind = &self.kind.kind;
-        match &self.selector {
+        let name = match &self.selector {
             ObjectSelector::Name(name) => format!("{kind} {}/{name}", self.namespace),
             ObjectSelector::Labels(_) => format!("{kind} with selector"),
+        };
+        if is_local(&self.cluster) {
+            name
+        } else {
+            format!("{name} in cluster {}", self.cluster)
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::objects::source;
+use super::objects::{cluster, source};
 use super::select::fetch_one;
 use super::{FetchObjects, ObjectKind, ObjectRequest, ObjectSelector, ReferenceError};
 use crate::api::oam::labels::{KUBECTL_LAST_APPLIED, REDACTED};
@@ -39,8 +39,9 @@ pub fn has_redacted(objects: &[Value]) -> bool {
     objects.iter().any(is_redacted)
 }
 
+/// A manifest at a URL may have the annotation, too.
 fn is_redacted(object: &Value) -> bool {
-    object["metadata"]["annotations"][REDACTED] == "true"
+    object["metadata"]["annotations"][REDACTED] == "true" && source(object).is_none()
 }
 
 pub async fn complete(objects: &[Value], source: &impl FetchObjects) -> Result<Vec<Value>, ReferenceError> {
@@ -58,6 +59,7 @@ pub async fn complete(objects: &[Value], source: &impl FetchObjects) -> Result<V
 fn request(object: &Value) -> ObjectRequest {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     ObjectRequest {
+        cluster: cluster(object).to_owned(),
         kind: ObjectKind {
             api_version: "v1".to_owned(),
             kind: "Secret".to_owned(),
@@ -111,6 +113,20 @@ mod tests {
         assert_eq!(deployed, [objects[0].clone(), live.clone(), live]);
         let error = complete(&recorded, &Cluster(None)).await.unwrap_err().to_string();
         assert_eq!(error, "failed to load ref object Secret team/token: not found");
+    }
+
+    #[tokio::test]
+    async fn data_of_a_secret_is_read_again_in_its_cluster() {
+        let annotations = json!({ "portolan.dev/resource-cluster": "east" });
+        let recorded = redacted(vec![secret(annotations.clone())]);
+        let live = secret(json!(null));
+        let deployed = complete(&recorded, &Cluster(Some(live.clone()))).await.unwrap();
+        assert_eq!(deployed, [secret(annotations)]);
+        let error = complete(&recorded, &Cluster(None)).await.unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "failed to load ref object Secret team/token in cluster east: not found"
+        );
     }
 
     #[test]

@@ -7,7 +7,8 @@ use serde::Deserialize;
 use super::{MAX_REFERENCES, MAX_URLS, ObjectKind, ObjectRequest, ObjectSelector, ReferenceError, ReferenceScope};
 use crate::api::lenient::{list, null_as_default};
 use crate::api::oam::Component;
-use crate::controllers::oam::trackers::LOCAL;
+use crate::controllers::oam::trackers::{LOCAL, is_local};
+use crate::runtime::manifests::is_object_name;
 use crate::text;
 
 #[derive(Debug, Default, Deserialize)]
@@ -103,12 +104,15 @@ impl Reference {
         if is_outside && scope == ReferenceScope::Namespace {
             return Err(ReferenceError::OtherNamespace);
         }
-        if !self.cluster.is_empty() && self.cluster != LOCAL {
-            return Err(match scope {
-                ReferenceScope::Global => ReferenceError::UnknownCluster(self.cluster),
-                ReferenceScope::Cluster | ReferenceScope::Namespace => ReferenceError::OtherCluster,
-            });
-        }
+        let cluster = if is_local(&self.cluster) {
+            LOCAL.to_owned()
+        } else if scope != ReferenceScope::Global {
+            return Err(ReferenceError::OtherCluster);
+        } else if is_object_name(&self.cluster) {
+            self.cluster
+        } else {
+            return Err(ReferenceError::ClusterName(component.name.clone()));
+        };
         let kind = if !self.resource.is_empty() {
             kind_of(&self.group, &self.resource).ok_or(ReferenceError::UnknownResource {
                 group: self.group,
@@ -133,6 +137,7 @@ impl Reference {
             namespace.to_owned()
         };
         Ok(ObjectRequest {
+            cluster,
             kind,
             namespace,
             selector,

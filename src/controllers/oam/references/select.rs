@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 use url::Url;
 
-use super::objects::{add_source, clean, identity, remove_source, source};
+use super::objects::{add_cluster, add_source, clean, cluster, identity, remove_source, source};
 use super::request::{Sources, resources, sources};
 use super::{
     FetchObjects, MAX_BYTES, MAX_OBJECTS, MAX_REFERENCES, MAX_RESOLVED_BYTES, MAX_URLS, ObjectKind, ObjectRequest,
     ObjectSelector, REF_OBJECTS, ReferenceError, ReferenceScope,
 };
 use crate::api::oam::Component;
+use crate::controllers::oam::trackers::is_local;
 use crate::text;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,8 +71,8 @@ impl References {
         self.components.values().flat_map(|sources| &sources.urls).collect()
     }
 
-    /// Returns objects as the revision records them: existing objects cleaned, objects of a manifest with its URL, each
-    /// once, in the order of their kinds and names.
+    /// Returns objects as the revision records them: existing objects cleaned, objects of a manifest with its URL, objects
+    /// of a joined cluster with its name, each once, in the order of their kinds and names.
     pub async fn fetch(&self, source: &impl FetchObjects) -> Result<Vec<Value>, ReferenceError> {
         let mut fetched = Found::default();
         for request in self.requests() {
@@ -104,10 +105,10 @@ impl References {
     }
 }
 
-/// Objects that were found, by identity and URL.
+/// Objects that were found, by identity, URL and cluster.
 #[derive(Default)]
 struct Found {
-    objects: BTreeMap<(String, String), Value>,
+    objects: BTreeMap<(String, String, String), Value>,
     bytes: usize,
 }
 
@@ -116,7 +117,8 @@ impl Found {
     fn add(&mut self, objects: Vec<Value>, url: &str) -> Result<(), ReferenceError> {
         for object in objects {
             self.bytes += object.to_string().len();
-            self.objects.insert((identity(&object), url.to_owned()), object);
+            let key = (identity(&object), url.to_owned(), cluster(&object).to_owned());
+            self.objects.insert(key, object);
             if self.objects.len() > MAX_OBJECTS || self.bytes > MAX_BYTES {
                 return Err(ReferenceError::TooManyObjects);
             }
@@ -146,10 +148,10 @@ pub(super) async fn fetch_one(
     };
     let objects = source.fetch(request).await.map_err(|cause| failed(&cause))?;
     // An answer for another object must not be deployed.
-    let objects = objects.into_iter().filter(|object| request.selects(object));
+    let objects = objects.into_iter().filter(|object| request.is_answered_by(object));
     let objects: Vec<Value> = objects
         .filter_map(|object| match object {
-            Value::Object(object) => Some(Value::Object(clean(object))),
+            Value::Object(object) => add_cluster(Value::Object(clean(object)), &request.cluster),
             _ => None,
         })
         .collect();
@@ -173,7 +175,7 @@ fn select<'a>(
             if request.selects(object) {
                 is_found = true;
                 if !std::mem::replace(is_selected, true) {
-                    objects.push(Cow::Borrowed(object));
+                    objects.push(deployed(object));
                 }
             }
         }
@@ -188,14 +190,20 @@ fn select<'a>(
     let loaded = recorded
         .iter()
         .filter(|object| source(object).is_some_and(|url| urls.contains(url)));
-    objects.extend(loaded.map(|object| {
-        let mut object = object.clone();
-        object.as_object_mut().into_iter().for_each(remove_source);
-        Cow::Owned(object)
-    }));
+    objects.extend(loaded.map(deployed));
     if objects.is_empty() {
         Err(ReferenceError::NoObjects(component.name.clone()))
     } else {
         Ok(objects)
     }
+}
+
+/// Returns a recorded object as it is deployed.
+fn deployed(object: &Value) -> Cow<'_, Value> {
+    if source(object).is_none() && is_local(cluster(object)) {
+        return Cow::Borrowed(object);
+    }
+    let mut object = object.clone();
+    object.as_object_mut().into_iter().for_each(remove_source);
+    Cow::Owned(object)
 }

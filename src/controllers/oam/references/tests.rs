@@ -148,8 +148,8 @@ fn a_reference_becomes_a_request(
     "no kind found for resource widget in group \"x.io\""
 )]
 #[case::cluster(
-    json!({ "objects": [{ "resource": "configmap", "cluster": "prod" }] }),
-    "cluster prod is unknown (no cluster gateway)"
+    json!({ "objects": [{ "resource": "configmap", "cluster": "../prod" }] }),
+    "the cluster of a reference in component copy is not a valid name"
 )]
 fn invalid_references_fail(#[case] properties: Value, #[case] expected: &str) {
     let error = parse_one(&properties, ReferenceScope::Global).unwrap_err();
@@ -247,6 +247,56 @@ async fn an_object_that_cannot_be_read_is_an_error(#[case] resource: &str, #[cas
     let references = parse(&[component("copy", &properties)], ReferenceScope::Global).unwrap();
     let error = references.fetch(&Cluster::default()).await.unwrap_err();
     assert_eq!(error.to_string().trim_end(), expected);
+}
+
+#[tokio::test]
+async fn objects_of_joined_clusters_are_recorded_with_their_cluster_and_deployed_without() {
+    let mut live = object("ConfigMap", "team", "a");
+    live["metadata"]["annotations"] = json!({ "portolan.dev/resource-cluster": "forged" });
+    let cluster = Cluster {
+        objects: vec![live],
+        ..Cluster::default()
+    };
+    let of_cluster = |name: &str, cluster: &str| {
+        let reference = json!({ "resource": "configmap", "name": "a", "cluster": cluster });
+        component(name, &json!({ "objects": [reference] }))
+    };
+    let components = [of_cluster("far", "east"), of_cluster("near", "")];
+    let references = parse(&components, ReferenceScope::Global).unwrap();
+    let clusters: Vec<_> = references.requests().map(|request| request.cluster.as_str()).collect();
+    assert_eq!(clusters, ["east", "local"]);
+    let recorded = references.fetch(&cluster).await.unwrap();
+    let annotations: Vec<_> = recorded.iter().map(|one| &one["metadata"]["annotations"]).collect();
+    assert_eq!(
+        json!(annotations),
+        json!([{ "portolan.dev/resource-cluster": "east" }, null])
+    );
+    let deployed = Some(json!({ "objects": [object("ConfigMap", "team", "a")] }));
+    for component in references.resolve(&components, &recorded).unwrap() {
+        assert_eq!(component.properties, deployed);
+    }
+    let error = references.resolve(&components, &recorded[1..]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "failed to load ref object ConfigMap team/a in cluster east: not found in the revision"
+    );
+}
+
+#[tokio::test]
+async fn an_object_of_a_joined_cluster_with_invalid_metadata_does_not_count_as_a_local_one() {
+    let mut listed = object("ConfigMap", "team", "a");
+    listed["metadata"]["annotations"] = json!([]);
+    let cluster = Cluster {
+        objects: vec![
+            listed,
+            json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": "text" }),
+        ],
+        ..Cluster::default()
+    };
+    let reference = json!({ "resource": "configmap", "labelSelector": {}, "cluster": "east" });
+    let components = [component("copy", &json!({ "objects": [reference] }))];
+    let references = parse(&components, ReferenceScope::Global).unwrap();
+    assert_eq!(references.fetch(&cluster).await, Ok(Vec::new()));
 }
 
 #[tokio::test]

@@ -3,7 +3,6 @@
 use serde_json::{Map, Value};
 
 use crate::api::oam::labels;
-use crate::controllers::oam::parse::ParsedComponent;
 use crate::controllers::oam::placement::Place;
 use crate::controllers::oam::trackers::LOCAL;
 
@@ -18,28 +17,20 @@ impl Place {
         context
     }
 
-    /// Moves an object to the namespace of the place, whatever its template names. An object of a trait for the control
-    /// plane stays with the Application.
-    pub(super) fn move_object(
-        &self,
-        object: &mut Map<String, Value>,
-        trait_type: &str,
-        component: &ParsedComponent,
-        app_namespace: &str,
-    ) {
+    /// Moves an object to the namespace of the place, whatever its template names. An object that is local stays with the
+    /// Application.
+    pub(super) fn move_object(&self, object: &mut Map<String, Value>, is_local: bool, app_namespace: &str) {
         if *self == Self::default() {
             return;
         }
-        let trait_ = component.traits.iter().find(|trait_| trait_.type_label == trait_type);
-        let stays_with_app = trait_.is_some_and(|trait_| trait_.definition.spec.control_plane_only);
-        let namespace = if stays_with_app { app_namespace } else { &self.namespace };
+        let namespace = if is_local { app_namespace } else { &self.namespace };
         let Some(Value::Object(metadata)) = object.get_mut("metadata") else {
             return;
         };
         if !namespace.is_empty() {
             metadata.insert("namespace".to_owned(), namespace.into());
         }
-        if stays_with_app && let Some(Value::Object(labels)) = metadata.get_mut("labels") {
+        if is_local && let Some(Value::Object(labels)) = metadata.get_mut("labels") {
             labels.insert(labels::CLUSTER.to_owned(), LOCAL.into());
         }
     }

@@ -11,23 +11,35 @@ use super::identity::{Identity, IdentityError};
 const USER: HeaderName = HeaderName::from_static("impersonate-user");
 const GROUP: HeaderName = HeaderName::from_static("impersonate-group");
 
-/// Has a task, and no connection of its own; create it for a pass. Fails for names that are no headers.
-pub fn impersonating(client: &Client, identity: &Identity) -> Result<Client, IdentityError> {
-    let headers = Arc::new(headers(identity)?);
-    let (client, namespace) = (client.clone(), client.default_namespace().to_owned());
-    let service = tower::service_fn(move |mut request: Request<Body>| {
-        let (client, headers) = (client.clone(), Arc::clone(&headers));
-        async move {
-            for name in [USER, GROUP] {
-                request.headers_mut().remove(name);
+/// The user of requests.
+#[derive(Clone)]
+pub struct Impersonation(Arc<HeaderMap>);
+
+impl Impersonation {
+    /// Fails for names that are no headers.
+    pub fn of(identity: &Identity) -> Result<Self, IdentityError> {
+        Ok(Self(Arc::new(headers(identity)?)))
+    }
+
+    /// Returns a client that has a task, and no connection of its own; create it for a pass.
+    #[must_use]
+    pub fn client(&self, client: &Client) -> Client {
+        let headers = Arc::clone(&self.0);
+        let (client, namespace) = (client.clone(), client.default_namespace().to_owned());
+        let service = tower::service_fn(move |mut request: Request<Body>| {
+            let (client, headers) = (client.clone(), Arc::clone(&headers));
+            async move {
+                for name in [USER, GROUP] {
+                    request.headers_mut().remove(name);
+                }
+                for (name, value) in headers.iter() {
+                    request.headers_mut().append(name, value.clone());
+                }
+                client.send(request).await
             }
-            for (name, value) in headers.iter() {
-                request.headers_mut().append(name, value.clone());
-            }
-            client.send(request).await
-        }
-    });
-    Ok(Client::new(service, namespace))
+        });
+        Client::new(service, namespace)
+    }
 }
 
 fn headers(identity: &Identity) -> Result<HeaderMap, IdentityError> {
@@ -63,7 +75,7 @@ mod tests {
         });
         let shared = Client::new(service, "home");
         let identity = Identity::new("älice".to_owned(), vec!["a".to_owned(), "b".to_owned()]).unwrap();
-        let client = impersonating(&shared, &identity).unwrap();
+        let client = Impersonation::of(&identity).unwrap().client(&shared);
         assert_eq!(client.default_namespace(), "home");
         for client in [client.clone(), client, shared] {
             Api::<ConfigMap>::default_namespaced(client).get("a").await.unwrap();

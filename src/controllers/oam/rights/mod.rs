@@ -4,6 +4,6 @@ mod client;
 mod identity;
 mod reviews;
 
-pub use client::impersonating;
+pub use client::Impersonation;
 pub use identity::{Identity, IdentityError, IdentityOptions, identity};
 pub use reviews::{AccessReviews, ResourceAccess, Review};

@@ -9,20 +9,22 @@ use tokio::sync::OnceCell;
 
 use super::prerequisites::Prerequisites;
 use super::{authentication, webhooks};
+use crate::api::NamespacedName;
 use crate::api::oam::DefinitionKind;
 use crate::budget;
 use crate::controllers::oam::cache::{Caches, EventHandler, key};
-use crate::controllers::oam::clusters::JoinedClusters;
+use crate::controllers::oam::clusters::{ClusterSettings, JoinedClusters};
 use crate::controllers::oam::collect::Collector;
 use crate::controllers::oam::compression::CrdCheck;
 use crate::controllers::oam::definitions::{self, ChangedKind, DefinitionBudgets, DefinitionCaches, IsInUse};
 use crate::controllers::oam::dispatch::fights::Fights;
-use crate::controllers::oam::functions::http::StepRequests;
+use crate::controllers::oam::functions::http::HttpRequests;
 use crate::controllers::oam::functions::logs::StepLogs;
 use crate::controllers::oam::metrics::Metrics;
-use crate::controllers::oam::objects::{Autoscalers, Objects};
-use crate::controllers::oam::reconciler::{Memories, Reconciler};
+use crate::controllers::oam::objects::{Autoscalers, ClusterObjects, JoinedSettings, Objects};
+use crate::controllers::oam::reconciler::{ClusterPasses, Memories, Reconciler};
 use crate::controllers::oam::rights::AccessReviews;
+use crate::controllers::oam::trackers::LOCAL;
 use crate::controllers::oam::webhooks::{PreparedWebhooks, WebhookServerMetrics};
 use crate::controllers::oam::{NAME, Options};
 use crate::controllers::{Controller, SetupContext, Source};
@@ -129,13 +131,31 @@ pub fn setup(
         applications: caches.applications.clone(),
     };
     let on_objects = handler.clone();
-    let objects = Objects::with_budget(
+    let changed = move |name: NamespacedName| on_objects.on_objects(&name);
+    let clusters = JoinedClusters::new(ClusterSettings {
+        client: client.clone(),
+        namespace: options.definition_namespace.clone(),
+        fetcher: options.fetcher.clone(),
+        allow_insecure: false,
+        requests: Default::default(),
+        write_fence: None,
+    });
+    let local = ClusterObjects::with_cache(
         client.clone(),
+        LOCAL,
         options.resync_period,
         options.relist_period,
-        cache_budget,
-        move |name| on_objects.on_objects(&name),
+        ClusterObjects::cache(cache_budget, None),
+        changed.clone(),
     );
+    let joined = JoinedSettings {
+        clusters: clusters.clone(),
+        resync: options.resync_period,
+        relist: options.relist_period,
+        budget: context.budgets.part("oam_joined_objects", 8),
+        changed: Arc::new(changed),
+    };
+    let objects = Objects::new(local, joined);
     metrics.set_objects(&objects);
     let scope = options.namespace.clone().map_or(Scope::All, Scope::Namespace);
     let ownership = context.ownership.clone().with_shard_label(options.shard.clone());
@@ -150,6 +170,7 @@ pub fn setup(
     let definition_queue = has_definitions.then(|| context.queue.clone());
     sources.extend(definition_caches.sources(client, definition_queue, on_definition));
     sources.push(objects.clone().run().boxed());
+    sources.push(clusters.run().boxed());
     let mut servers = Vec::new();
     if let Some((webhooks, parts)) = prepared_webhooks.zip(webhook_parts.as_ref()) {
         let (serve, keep_certificate) =
@@ -177,8 +198,8 @@ pub fn setup(
         events: EventPublisher::new(client.clone(), EVENT_SOURCE),
         metrics: metrics.clone(),
         autoscalers: Autoscalers::default(),
-        clusters: JoinedClusters::new(client.clone(), options.definition_namespace.clone()),
-        step_requests: StepRequests::new(options.fetcher.clone(), &context.budgets, options.workers),
+        cluster_passes: ClusterPasses::new(options.workers),
+        http_requests: HttpRequests::new(options.fetcher.clone(), &context.budgets, options.workers),
         step_logs: StepLogs::default(),
         wake: Arc::new(move |name| deferred.add(key(name), Priority::LOW)),
         stopping: context.stopping.clone(),

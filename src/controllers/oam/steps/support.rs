@@ -6,7 +6,8 @@ use crate::text::{sanitize, truncate};
 const RUNS_PODS: &str = "it runs pods with the rights of the controller; use a pipeline, and a request to it";
 const ENV_BINDING: &str = "it needs policy env-binding; use deploy with policies topology and override";
 
-/// Step types of KubeVela that are refused, with the reason.
+/// Step types of KubeVela that are refused, with the reason. Types with one unsupported part, such as mail in
+/// `notification`, fail at the function instead.
 pub const REFUSED_TYPES: [(&str, &str); 6] = [
     ("build-push-image", RUNS_PODS),
     ("deploy-cloud-resource", ENV_BINDING),
@@ -18,10 +19,6 @@ pub const REFUSED_TYPES: [(&str, &str); 6] = [
     ("share-cloud-resource", ENV_BINDING),
     ("vela-cli", RUNS_PODS),
 ];
-
-/// Step types that need other clusters. Types with one unsupported part, such as mail in `notification`, fail at the
-/// function instead.
-pub const LATER_TYPES: [&str; 1] = ["export-service"];
 
 /// Packages of KubeVela that are refused, with the reason.
 const REFUSED_PACKAGES: [(&str, &str); 2] = [
@@ -79,9 +76,6 @@ const FUNCTIONS_OF_STEPS: [(&str, &[&str]); 9] = [
 #[must_use]
 pub fn unsupported_type(type_name: &str) -> Option<String> {
     let name = type_name.split('@').next().unwrap_or_default();
-    if LATER_TYPES.contains(&name) {
-        return Some(format!("step type {name} is not supported yet by this controller"));
-    }
     let reason = reason(&REFUSED_TYPES, name)?;
     Some(format!(
         "step type {name} is not supported by this controller: {reason}"
@@ -166,11 +160,6 @@ mod tests {
         assert!(
             message.starts_with("step type vela-cli is not supported by this controller: it runs pods"),
             "{message}"
-        );
-        let later = unsupported_type("export-service").unwrap();
-        assert_eq!(
-            later,
-            "step type export-service is not supported yet by this controller"
         );
         assert_eq!(unsupported_type("webhook"), None);
     }

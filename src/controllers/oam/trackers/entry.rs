@@ -10,6 +10,12 @@ pub fn is_local(cluster: &str) -> bool {
     matches!(cluster, "" | LOCAL)
 }
 
+/// Returns the name of a cluster, which is [`LOCAL`] if the text is empty.
+#[must_use]
+pub fn cluster_name(cluster: &str) -> &str {
+    if cluster.is_empty() { LOCAL } else { cluster }
+}
+
 /// Key of an entry within a tracker. The creator is no part of it: KubeVela records none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EntryKey<'a> {
@@ -49,15 +55,10 @@ impl ResourceKey {
     #[must_use]
     pub fn of(entry: &ManagedResource) -> Self {
         let group = entry.api_version.split_once('/').map_or("", |(group, _)| group);
-        let cluster = if entry.cluster.is_empty() {
-            LOCAL
-        } else {
-            &entry.cluster
-        };
         Self {
             group: group.to_owned(),
             kind: entry.kind.clone(),
-            cluster: cluster.to_owned(),
+            cluster: cluster_name(&entry.cluster).to_owned(),
             namespace: entry.namespace.clone(),
             name: entry.name.clone(),
         }

@@ -17,7 +17,7 @@ mod tests;
 
 pub use create::create;
 pub use encoding::{DecodeError, EncodeError, Encoded, decode, decoded_bytes, encode, pack};
-pub use entry::{EntryKey, LOCAL, ResourceKey, display_name, is_local};
+pub use entry::{EntryKey, LOCAL, ResourceKey, cluster_name, display_name, is_local};
 pub use guard::{Refusal, check_mark};
 pub use inventory::{AppIdentity, Inventory, InventoryError, Tracker, TrackerType};
 pub use ownership::Owners;

@@ -71,10 +71,12 @@ fn digest(text: &str) -> [u8; 32] {
     Sha256::digest(text.as_bytes()).into()
 }
 
-/// Converts objects to documents, as long as their namespace has a share of the budget.
+/// Converts objects to documents, as long as their owner has a share of the budget.
 #[derive(Clone, Debug)]
 pub struct DocumentCache {
     pub budget: Budget,
+    /// The owner of all objects; each namespace owns its own if `None`.
+    pub owner: Option<Arc<str>>,
     /// The labels that are kept beside the document.
     pub labels: &'static [&'static str],
 }
@@ -92,7 +94,8 @@ impl DocumentCache {
             labels.retain(|name, _| self.labels.contains(&name.as_str()));
         }
         let namespace = meta.namespace.as_deref().unwrap_or_default();
-        let share = |text: &str| self.budget.try_share(namespace, (OBJECT_BYTES + text.len()) as u64);
+        let owner = self.owner.as_deref().unwrap_or(namespace);
+        let share = |text: &str| self.budget.try_share(owner, (OBJECT_BYTES + text.len()) as u64);
         let document = match text.map(|text| (share(&text), text)) {
             Ok((Some(memory), text)) => Text::Whole { text, _memory: memory },
             Ok((None, text)) => Text::Omitted(digest(&text)),

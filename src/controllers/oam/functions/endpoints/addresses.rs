@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Endpoint, MAX_ENDPOINTS, items, text};
+use super::{Endpoint, MAX_ENDPOINTS, Origin, items, text};
 use crate::controllers::oam::dispatch::bookkeeping::{annotation, label};
 
 pub(super) const HTTP: &str = "http";
@@ -18,7 +18,7 @@ const WORKER_ROLE: &str = "node-role.kubernetes.io/worker";
 
 /// Returns the addresses of a Service. `node` is the address of a node, for a Service of type `NodePort`.
 #[must_use]
-pub fn of_service(live: &Value, component: &str, node: &str) -> Vec<Value> {
+pub fn of_service(live: &Value, origin: Origin<'_>, node: &str) -> Vec<Value> {
     let spec = &live["spec"];
     let type_ = spec["type"].as_str().unwrap_or("ClusterIP");
     let inner = format!(
@@ -51,7 +51,7 @@ pub fn of_service(live: &Value, component: &str, node: &str) -> Vec<Value> {
         let of_hosts = hosts
             .iter()
             .copied()
-            .map(|host| Endpoint { host, ..endpoint }.of(live, component));
+            .map(|host| Endpoint { host, ..endpoint }.of(live, origin));
         of_hosts.take(MAX_ENDPOINTS + 1).collect::<Vec<_>>()
     };
     let endpoints = items(&spec["ports"]).flat_map(of_port);
@@ -60,7 +60,7 @@ pub fn of_service(live: &Value, component: &str, node: &str) -> Vec<Value> {
 
 /// Returns the addresses of the rules of an Ingress.
 #[must_use]
-pub fn of_ingress(live: &Value, component: &str) -> Vec<Value> {
+pub fn of_ingress(live: &Value, origin: Origin<'_>) -> Vec<Value> {
     let spec = &live["spec"];
     let of_rule = |rule: &Value| {
         let host = text(&rule["host"]);
@@ -88,7 +88,7 @@ pub fn of_ingress(live: &Value, component: &str) -> Vec<Value> {
         };
         let paths = items(&rule["http"]["paths"]).map(|path| {
             let path = text(&path["path"]);
-            Endpoint { path, ..endpoint }.of(live, component)
+            Endpoint { path, ..endpoint }.of(live, origin)
         });
         paths.take(MAX_ENDPOINTS + 1).collect::<Vec<_>>()
     };

@@ -69,6 +69,13 @@ impl Source {
     }
 }
 
+/// The cluster and component of an object, as its endpoints name them.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    pub cluster: &'a str,
+    pub component: &'a str,
+}
+
 /// Lists for the children of a release of Flux.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Children {
@@ -77,9 +84,9 @@ pub struct Children {
     pub selector: String,
 }
 
-/// Returns where the children of a live object are. `None` for an object with addresses of its own.
+/// Returns where the children of a live object of a cluster are. `None` for an object with addresses of its own.
 #[must_use]
-pub fn children(source: Source, live: &Value) -> Option<Children> {
+pub fn children(source: Source, live: &Value, cluster: &str) -> Option<Children> {
     let group = source.group_of_children()?;
     let ObjectId { namespace, name, .. } = ObjectId::of(live);
     let target = live["spec"]["targetNamespace"].as_str().unwrap_or_default();
@@ -90,12 +97,13 @@ pub fn children(source: Source, live: &Value) -> Option<Children> {
     };
     let kinds = KINDS.map(|(version, kind, source)| {
         let id = ObjectId {
+            cluster: LOCAL.to_owned(),
             api_version: version.to_owned(),
             kind: kind.to_owned(),
             namespace: target.to_owned(),
             name: String::new(),
         };
-        (id, source)
+        (id.in_cluster(cluster), source)
     });
     Some(Children {
         kinds: kinds.into(),
@@ -198,7 +206,7 @@ struct Endpoint<'a> {
 
 impl Endpoint<'_> {
     /// Returns the endpoint as KubeVela lists it.
-    fn of(&self, live: &Value, component: &str) -> Value {
+    fn of(&self, live: &Value, origin: Origin<'_>) -> Value {
         let mut endpoint = json!({
             "protocol": self.protocol, "appProtocol": self.app_protocol, "host": self.host, "port": self.port,
             "portName": self.port_name,
@@ -216,8 +224,8 @@ impl Endpoint<'_> {
                 "kind": live["kind"], "apiVersion": live["apiVersion"], "namespace": metadata["namespace"],
                 "name": metadata["name"], "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"],
             },
-            "cluster": LOCAL,
-            "component": component,
+            "cluster": origin.cluster,
+            "component": origin.component,
         })
     }
 }

@@ -5,9 +5,10 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::addresses::{HTTP, HTTPS, TCP};
-use super::{Endpoint, MAX_ENDPOINTS, items, text};
+use super::{Endpoint, MAX_ENDPOINTS, Origin, items, text};
 use crate::controllers::oam::dispatch::bookkeeping::annotation;
 use crate::controllers::oam::objects::ObjectId;
+use crate::controllers::oam::trackers::LOCAL;
 
 /// Annotation of a Gateway: its ports as they are reached from outside, such as `8443:443,8000:80`.
 const PORTS_MAPPING: &str = "ports-mapping";
@@ -28,13 +29,14 @@ impl Default for Listener {
     }
 }
 
-/// Returns the first Gateway of a route, with the name of its listener, if the route names one.
+/// Returns the first Gateway of a route of a cluster, with the name of its listener, if the route names one.
 #[must_use]
-pub fn gateway_of(route: &Value) -> Option<(ObjectId, Option<&str>)> {
+pub fn gateway_of<'r>(route: &'r Value, cluster: &str) -> Option<(ObjectId, Option<&'r str>)> {
     let mut parents = items(&route["spec"]["parentRefs"]);
     let parent = parents.find(|parent| parent["kind"].as_str().is_none_or(|kind| kind == "Gateway"))?;
     let namespace = parent["namespace"].as_str();
     let id = ObjectId {
+        cluster: LOCAL.to_owned(),
         api_version: text(&route["apiVersion"]).to_owned(),
         kind: "Gateway".to_owned(),
         namespace: namespace
@@ -42,7 +44,7 @@ pub fn gateway_of(route: &Value) -> Option<(ObjectId, Option<&str>)> {
             .to_owned(),
         name: text(&parent["name"]).to_owned(),
     };
-    Some((id, parent["sectionName"].as_str()))
+    Some((id.in_cluster(cluster), parent["sectionName"].as_str()))
 }
 
 /// Returns the listener of a live Gateway: by its name, or else the first.
@@ -65,7 +67,7 @@ pub fn listener(gateway: &Value, name: Option<&str>) -> Option<Listener> {
 
 /// Returns the addresses of a route, each host with each prefix once.
 #[must_use]
-pub fn of_route(live: &Value, component: &str, listener: Listener) -> Vec<Value> {
+pub fn of_route(live: &Value, origin: Origin<'_>, listener: Listener) -> Vec<Value> {
     let spec = &live["spec"];
     let mut seen = HashSet::new();
     let mut endpoints = Vec::new();
@@ -86,7 +88,7 @@ pub fn of_route(live: &Value, component: &str, listener: Listener) -> Vec<Value>
                     path,
                     ..Endpoint::default()
                 };
-                endpoints.push(endpoint.of(live, component));
+                endpoints.push(endpoint.of(live, origin));
                 if endpoints.len() > MAX_ENDPOINTS {
                     return endpoints;
                 }

@@ -14,6 +14,11 @@ fn object(version: &str, kind: &str, more: Value) -> Value {
     object
 }
 
+const WEB: Origin<'static> = Origin {
+    cluster: LOCAL,
+    component: "web",
+};
+
 fn service(spec: Value, status: Value) -> Value {
     object("v1", "Service", json!({ "spec": spec, "status": status }))
 }
@@ -51,10 +56,14 @@ fn an_endpoint_has_the_fields_of_kubevela() {
         "ref": {
             "kind": "Service", "apiVersion": "v1", "namespace": "team", "name": "web", "uid": "u", "resourceVersion": "7",
         },
-        "cluster": "local",
+        "cluster": "east",
         "component": "front",
     });
-    assert_eq!(of_service(&live, "front", ""), [expected]);
+    let origin = Origin {
+        cluster: "east",
+        component: "front",
+    };
+    assert_eq!(of_service(&live, origin, ""), [expected]);
 }
 
 #[rstest]
@@ -75,7 +84,7 @@ fn a_service_is_reached_as_its_type_says(
 ) {
     let mut spec = spec;
     spec["ports"] = json!([{ "port": 8080, "nodePort": 30_080 }]);
-    assert_eq!(short(&of_service(&service(spec, status), "web", "10.0.0.9")), expected);
+    assert_eq!(short(&of_service(&service(spec, status), WEB, "10.0.0.9")), expected);
 }
 
 #[test]
@@ -84,7 +93,7 @@ fn ports_of_nodes_without_an_address_are_no_endpoints() {
         json!({ "type": "NodePort", "ports": [{ "nodePort": 30_080 }] }),
         json!({}),
     );
-    assert!(of_service(&live, "web", "").is_empty());
+    assert!(of_service(&live, WEB, "").is_empty());
 }
 
 #[test]
@@ -99,9 +108,9 @@ fn no_more_endpoints_are_built_than_show_that_there_are_too_many() {
     let spec = json!({ "hostnames": many, "rules": [{ "matches": matches }] });
     let route = object("gateway.networking.k8s.io/v1", "HTTPRoute", json!({ "spec": spec }));
     for endpoints in [
-        of_service(&balanced, "web", ""),
-        of_ingress(&ingress, "web"),
-        of_route(&route, "web", Listener::default()),
+        of_service(&balanced, WEB, ""),
+        of_ingress(&ingress, WEB),
+        of_route(&route, WEB, Listener::default()),
     ] {
         assert_eq!(endpoints.len(), MAX_ENDPOINTS + 1);
     }
@@ -134,10 +143,10 @@ fn an_ingress_is_reached_by_its_hosts_and_paths() {
         one("plain.example.com", 8000, "http", "/", false),
         one("gate.example.com", 8000, "http", "/any", false),
     ];
-    assert_eq!(short(&of_ingress(&live, "web")), expected);
+    assert_eq!(short(&of_ingress(&live, WEB)), expected);
     let spec = json!({ "tls": [{ "secretName": "all" }], "rules": [{ "host": "a", "http": paths(&["/"]) }] });
     let live = object("networking.k8s.io/v1", "Ingress", json!({ "spec": spec }));
-    assert_eq!(short(&of_ingress(&live, "web")), [one("a", 443, "https", "/", false)]);
+    assert_eq!(short(&of_ingress(&live, WEB)), [one("a", 443, "https", "/", false)]);
 }
 
 #[test]
@@ -153,8 +162,9 @@ fn a_route_is_reached_by_the_port_of_its_gateway() {
         "rules": [{ "matches": matches }],
     });
     let live = object("gateway.networking.k8s.io/v1", "HTTPRoute", json!({ "spec": spec }));
-    let (gateway, section) = gateway_of(&live).unwrap();
-    assert_eq!(gateway.to_string(), "gateway.networking.k8s.io/v1 Gateway edge/gate");
+    let (gateway, section) = gateway_of(&live, "east").unwrap();
+    assert_eq!((gateway.cluster.as_str(), gateway.namespace.as_str()), ("east", "edge"));
+    assert_eq!((gateway.kind.as_str(), gateway.name.as_str()), ("Gateway", "gate"));
     let listeners = json!([
         { "name": "web", "port": 8000, "protocol": "HTTP" },
         { "name": "tls", "port": 8443, "protocol": "HTTPS" },
@@ -170,7 +180,7 @@ fn a_route_is_reached_by_the_port_of_its_gateway() {
         one("b.example.com", 443, "https", "/api", false),
         one("b.example.com", 443, "https", "", false),
     ];
-    assert_eq!(short(&of_route(&live, "web", found)), expected);
+    assert_eq!(short(&of_route(&live, WEB, found)), expected);
     assert_eq!(listener(&gateway, None).unwrap().port, 80);
     assert_eq!(listener(&gateway, Some("lost")), None);
     assert_eq!(Listener::default().port, 80);
@@ -208,21 +218,26 @@ fn ports_of_nodes_are_reached_at_a_gateway_or_else_a_worker_by_an_external_addre
 fn children_of_releases_have_the_labels_of_flux() {
     let release = |spec: Value| {
         let live = object("helm.toolkit.fluxcd.io/v2", "HelmRelease", json!({ "spec": spec }));
-        children(Source::HelmRelease, &live).unwrap()
+        children(Source::HelmRelease, &live, LOCAL).unwrap()
     };
     let found = release(json!({}));
     assert_eq!(
         found.selector,
         "helm.toolkit.fluxcd.io/name=web,helm.toolkit.fluxcd.io/namespace=team"
     );
-    assert_eq!(found.kinds[0].0.to_string(), "v1 Service team/");
+    assert_eq!(
+        (found.kinds[0].0.kind.as_str(), found.kinds[0].0.namespace.as_str()),
+        ("Service", "team")
+    );
     assert_eq!(
         release(json!({ "targetNamespace": "prod" })).kinds[1].0.namespace,
         "prod"
     );
     let live = object("kustomize.toolkit.fluxcd.io/v1", "Kustomization", json!({}));
-    assert_eq!(children(Source::Kustomization, &live).unwrap().kinds[2].0.namespace, "");
-    assert_eq!(children(Source::Service, &live), None);
+    let found = children(Source::Kustomization, &live, "east").unwrap();
+    let (route, _) = &found.kinds[2];
+    assert_eq!((route.namespace.as_str(), route.cluster.as_str()), ("", "east"));
+    assert_eq!(children(Source::Service, &live, LOCAL), None);
 }
 
 #[test]
@@ -266,6 +281,17 @@ fn a_query_selects_entries_of_trackers() {
         (json!({ "clusterNamespace": "prod" }), false),
     ] {
         assert_eq!(query(filter.clone()).selects(&entry), is_selected, "{filter}");
+    }
+    let there = ManagedResource {
+        cluster: "east".to_owned(),
+        ..entry.clone()
+    };
+    for (filter, is_selected) in [
+        (json!({}), true),
+        (json!({ "cluster": "east" }), true),
+        (json!({ "cluster": "local" }), false),
+    ] {
+        assert_eq!(query(filter.clone()).selects(&there), is_selected, "{filter}");
     }
     let deleted = ManagedResource { deleted: true, ..entry };
     assert!(!query(json!({})).selects(&deleted));

@@ -1,4 +1,4 @@
-//! Responses and errors as a step sees them.
+//! Responses and errors as a template sees them.
 
 use reqwest::header::HeaderMap;
 use serde_json::{Map, Value, json};

@@ -1,7 +1,7 @@
-//! HTTP requests of steps: `http.#HTTPDo` and its variants.
+//! HTTP requests of the templates of steps and components: `http.#HTTPDo` and its variants.
 //!
-//! The owner of their shared limits is [`StepRequests`]: steps of the process and of a namespace that send requests, and the
-//! rate limits that steps set for themselves.
+//! [`HttpRequests`] owns their shared limits: templates of the process and of a namespace that send requests, and the rate
+//! limits that templates set for themselves.
 
 mod answer;
 mod params;
@@ -26,10 +26,11 @@ use crate::api::NamespacedName;
 use crate::budget::{Budget, Budgets, Reservation};
 use crate::controllers::oam::steps::Answer;
 use crate::http::{Access, Exchange, FetchError, FetchLimits, Fetcher};
-use params::{HeaderFromSecret, StepRequest};
+use params::{HeaderFromSecret, HttpRequest};
 use rate::RateLimits;
 
-/// Steps that send requests, if there are workers for more. A request in flight may hold a response of [`MAX_BODY`].
+/// Templates that send requests, if there are workers for more. A request in flight may hold a response of
+/// [`MAX_BODY`].
 const MAX_IN_FLIGHT: usize = 16;
 /// Of a request and of a response, in bytes.
 const MAX_BODY: u64 = 1024 * 1024;
@@ -39,18 +40,18 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time to connect. One value, so that requests share clients.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time to wait for a permit. A step without a permit is tried again. A worker waits, so the time is short.
+/// Time to wait for a permit. A template without a permit is evaluated again. A worker waits, so the time is short.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The permit of a step to send requests, one after the other.
+/// The permit of a template to send requests, one after the other.
 #[derive(Debug)]
-pub struct StepPermit {
+pub struct HttpPermit {
     _of_namespace: OwnedSemaphorePermit,
     _of_process: Reservation,
 }
 
-/// Sends the requests of all steps.
-pub struct StepRequests {
+/// Sends the requests of all templates.
+pub struct HttpRequests {
     fetcher: Fetcher,
     permits: Budget,
     per_namespace: usize,
@@ -58,12 +59,12 @@ pub struct StepRequests {
     rates: RateLimits,
 }
 
-impl StepRequests {
-    /// The fetcher refuses addresses that tenants must not reach. Steps with requests hold at most half of the `workers`, and
-    /// steps of one namespace half of that: other Applications go on while servers don't respond.
+impl HttpRequests {
+    /// The fetcher refuses addresses that tenants must not reach. Templates with requests hold at most half of the
+    /// `workers`, and those of one namespace half of that: other Applications go on while servers don't respond.
     #[must_use]
     pub fn new(fetcher: Fetcher, budgets: &Budgets, workers: usize) -> Self {
-        const RESOURCE: &str = "step_requests";
+        const RESOURCE: &str = "http_requests";
         let max_in_flight = (workers / 2).clamp(1, MAX_IN_FLIGHT);
         let limit = max_in_flight as u64;
         let metrics = budgets.metrics().of(RESOURCE, limit);
@@ -76,14 +77,14 @@ impl StepRequests {
         }
     }
 
-    /// Sends a request of a step of the Application. Values of headers come from Secrets in its namespace only. The step keeps
-    /// `permit` until its end: without it, no request was sent that the next run of the step would repeat.
+    /// Sends a request of a template of the Application. Values of headers come from Secrets in its namespace only. The
+    /// template keeps `permit` until its end: without it, no request was sent that its next evaluation would repeat.
     pub async fn send(
         &self,
         application: &NamespacedName,
         params: &Value,
         secrets: &impl Secrets,
-        permit: &mut Option<StepPermit>,
+        permit: &mut Option<HttpPermit>,
     ) -> Answer {
         let namespace = &application.namespace;
         let request = match params::request(params) {
@@ -99,7 +100,7 @@ impl StepRequests {
             *permit = self.permit(namespace).await;
         }
         if permit.is_none() {
-            return Answer::Waiting("waiting for other HTTP requests of workflow steps".to_owned());
+            return Answer::Waiting("waiting for other HTTP requests".to_owned());
         }
         if !self.rates.allow(application, &request) {
             return Answer::failed("request exceeds the rate limiter");
@@ -107,12 +108,12 @@ impl StepRequests {
         self.exchange(request, access).await.into()
     }
 
-    /// Downloads a document for an Application of the namespace, within the limits of a step.
+    /// Downloads a document for an Application of the namespace, within the limits of a template.
     pub async fn download(&self, namespace: &str, url: &str) -> Result<Vec<u8>, String> {
         let url = params::parse_url(url, "the URL")?;
         let host = url.host_str().unwrap_or_default().to_owned();
         let Some(_permit) = self.permit(namespace).await else {
-            return Err("waiting for other HTTP requests of workflow steps".to_owned());
+            return Err("waiting for other HTTP requests".to_owned());
         };
         let exchange = Exchange {
             method: Method::GET,
@@ -143,7 +144,7 @@ impl StepRequests {
         }
     }
 
-    async fn permit(&self, namespace: &str) -> Option<StepPermit> {
+    async fn permit(&self, namespace: &str) -> Option<HttpPermit> {
         let semaphore = {
             let mut namespaces = self.namespaces.lock();
             namespaces.retain(|_, permits| Arc::strong_count(permits) > 1);
@@ -151,7 +152,7 @@ impl StepRequests {
             Arc::clone(permits.or_insert_with(|| Arc::new(Semaphore::new(self.per_namespace))))
         };
         let permit = async {
-            Some(StepPermit {
+            Some(HttpPermit {
                 _of_namespace: semaphore.acquire_owned().await.ok()?,
                 _of_process: self.permits.acquire(namespace, 1).await,
             })
@@ -159,7 +160,7 @@ impl StepRequests {
         timeout(PERMIT_TIMEOUT, permit).await.ok().flatten()
     }
 
-    async fn exchange(&self, request: StepRequest, access: StepAccess) -> Result<Value, String> {
+    async fn exchange(&self, request: HttpRequest, access: SecretAccess) -> Result<Value, String> {
         let host = request.url.host_str().unwrap_or_default().to_owned();
         let exchange = Exchange {
             method: request.method,
@@ -189,12 +190,12 @@ fn limits(total: Duration) -> FetchLimits {
 }
 
 /// The data of Secrets for a request.
-struct StepAccess {
+struct SecretAccess {
     tls: Access,
     credentials: HeaderMap,
 }
 
-async fn access(request: &StepRequest, namespace: &str, secrets: &impl Secrets) -> Result<StepAccess, String> {
+async fn access(request: &HttpRequest, namespace: &str, secrets: &impl Secrets) -> Result<SecretAccess, String> {
     let mut access = Access {
         namespace: namespace.to_owned(),
         ..Access::default()
@@ -202,7 +203,7 @@ async fn access(request: &StepRequest, namespace: &str, secrets: &impl Secrets) 
     if let Some(config) = &request.tls {
         tls::read(config, namespace, secrets, &mut access).await?;
     }
-    Ok(StepAccess {
+    Ok(SecretAccess {
         tls: access,
         credentials: credentials(&request.headers_from_secret, namespace, secrets).await?,
     })

@@ -75,7 +75,7 @@ pub(super) struct TlsConfig {
     pub(super) namespace: Option<String>,
 }
 
-pub(super) struct StepRequest {
+pub(super) struct HttpRequest {
     pub(super) method: Method,
     pub(super) url: Url,
     pub(super) headers: HeaderMap,
@@ -99,7 +99,7 @@ pub(super) struct HeaderFromSecret {
     pub(super) key: String,
 }
 
-pub(super) fn request(params: &Value) -> Result<StepRequest, String> {
+pub(super) fn request(params: &Value) -> Result<HttpRequest, String> {
     let Params {
         method,
         url,
@@ -111,7 +111,7 @@ pub(super) fn request(params: &Value) -> Result<StepRequest, String> {
     if body.len() as u64 > MAX_BODY {
         return Err(format!("$params.request.body is larger than {MAX_BODY} bytes"));
     }
-    Ok(StepRequest {
+    Ok(HttpRequest {
         method: parse_method(method.as_deref())?,
         url: parse_url(&required(url, "url")?, "$params.url")?,
         headers: headers(request.header.unwrap_or_default())?,

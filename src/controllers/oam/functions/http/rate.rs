@@ -1,5 +1,5 @@
-//! The rate limits that steps set: a burst of `limit` requests, and one more each `period`, by method and URL without its
-//! query.
+//! The rate limits that templates set: a burst of `limit` requests, and one more each `period`, by method and URL without
+//! its query.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use super::params::{Rate, StepRequest};
+use super::params::{HttpRequest, Rate};
 use crate::api::NamespacedName;
 use crate::clock::TokioClock;
 
@@ -38,8 +38,8 @@ struct Limiter {
 }
 
 impl RateLimits {
-    /// Counts a request of a step. Returns false if it exceeds the rate that the step sets.
-    pub(super) fn allow(&self, application: &NamespacedName, request: &StepRequest) -> bool {
+    /// Counts a request. Returns false if it exceeds the rate that it sets.
+    pub(super) fn allow(&self, application: &NamespacedName, request: &HttpRequest) -> bool {
         match request.rate {
             Some(rate) => self.allow_key(Key::of(application, request), rate),
             None => true,
@@ -89,7 +89,7 @@ fn evict(limiters: &mut HashMap<Key, Limiter>) {
 }
 
 impl Key {
-    fn of(application: &NamespacedName, request: &StepRequest) -> Self {
+    fn of(application: &NamespacedName, request: &HttpRequest) -> Self {
         let mut url = request.url.clone();
         url.set_query(None);
         url.set_fragment(None);

@@ -1,4 +1,4 @@
-//! Requests of steps to servers on loopback.
+//! Requests to servers on loopback.
 
 use rstest::rstest;
 use serde_json::json;
@@ -10,8 +10,8 @@ use crate::http::tests::server::{Part, Server, response};
 
 const WORKERS: usize = 8;
 
-fn requests() -> StepRequests {
-    StepRequests::new(Fetcher::new(Settings::default()).unwrap(), &Budgets::default(), WORKERS)
+fn requests() -> HttpRequests {
+    HttpRequests::new(Fetcher::new(Settings::default()).unwrap(), &Budgets::default(), WORKERS)
 }
 
 fn application() -> NamespacedName {
@@ -152,8 +152,8 @@ async fn a_rate_that_is_exceeded_fails_without_a_request() {
     assert_eq!(server.requests().len(), 1);
 }
 
-/// The answer that a step without a permit gets to a request of `params`. No server listens at the port 1.
-async fn first_answer(requests: &StepRequests, namespace: &str, params: &Value) -> Answer {
+/// The answer that a template without a permit gets to a request of `params`. No server listens at the port 1.
+async fn first_answer(requests: &HttpRequests, namespace: &str, params: &Value) -> Answer {
     let application = NamespacedName::new(namespace, "app");
     requests
         .send(&application, params, &FakeSecrets::default(), &mut None)
@@ -183,8 +183,8 @@ async fn requests_hold_half_of_the_workers_and_those_of_a_namespace_a_quarter() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_that_waits_for_a_permit_does_not_use_up_its_rate() {
-    let requests = StepRequests::new(Fetcher::new(Settings::default()).unwrap(), &Budgets::default(), 1);
+async fn a_template_that_waits_for_a_permit_does_not_use_up_its_rate() {
+    let requests = HttpRequests::new(Fetcher::new(Settings::default()).unwrap(), &Budgets::default(), 1);
     let held = requests.permit("other").await.unwrap();
     let rate = json!({"limit": 1, "period": "1h"});
     let params = json!({"url": "http://127.0.0.1:1/", "request": {"ratelimiter": rate}});
@@ -197,7 +197,7 @@ async fn a_step_that_waits_for_a_permit_does_not_use_up_its_rate() {
 
 #[tokio::test(start_paused = true)]
 async fn secrets_are_read_before_the_permit_is_taken() {
-    let requests = StepRequests::new(Fetcher::new(Settings::default()).unwrap(), &Budgets::default(), 1);
+    let requests = HttpRequests::new(Fetcher::new(Settings::default()).unwrap(), &Budgets::default(), 1);
     let _held = requests.permit("other").await.unwrap();
     let params = with_token("http://127.0.0.1:1/", "missing", "token");
     let answer = first_answer(&requests, "ns", &params).await;
@@ -205,8 +205,8 @@ async fn secrets_are_read_before_the_permit_is_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_that_has_sent_a_request_keeps_its_permit_for_the_next_one() {
-    let requests = StepRequests::new(Fetcher::new(Settings::default()).unwrap(), &Budgets::default(), 1);
+async fn a_template_that_has_sent_a_request_keeps_its_permit_for_the_next_one() {
+    let requests = HttpRequests::new(Fetcher::new(Settings::default()).unwrap(), &Budgets::default(), 1);
     let params = json!({"url": "http://127.0.0.1:1/"});
     let mut permit = None;
     for _ in 0..2 {

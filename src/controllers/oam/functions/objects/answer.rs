@@ -121,6 +121,7 @@ fn is_final(error: &ObjectError) -> bool {
     match error {
         ObjectError::NotInstalled { .. } => true,
         ObjectError::Api(error) => error.is_not_found() || error.is_forbidden(),
+        ObjectError::Cluster(_) => false,
     }
 }
 

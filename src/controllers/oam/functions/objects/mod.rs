@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::params::{decode, required};
+use super::params::{cluster_name, decode, required};
 use crate::controllers::oam::objects::ObjectId;
+use crate::controllers::oam::trackers::LOCAL;
 use crate::text::{sanitize, truncate};
 pub use answer::{deleted, desired, list_result, listed, object_result, patched, read_result};
 pub use items::Items;
@@ -24,6 +25,8 @@ const MAX_LABELS: usize = 100;
 /// Objects of a kind by their labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectSelection {
+    /// As in the parameters: empty for the controller's own.
+    cluster: String,
     pub api_version: String,
     pub kind: String,
     /// All namespaces if empty.
@@ -78,27 +81,28 @@ struct FilterParams {
 /// Decodes the parameters of `#Read`.
 ///
 /// # Errors
-/// The parameters are not valid, or name another cluster.
+/// The parameters are not valid.
 pub fn read(params: &Value) -> Result<ObjectId, String> {
-    let params = Params::of(params)?;
-    object(params.value)
+    let (params, cluster) = Params::of(params)?;
+    object(params.value, &cluster)
 }
 
 /// Decodes the parameters of `#Get`, for an object of `namespace` unless they name another.
 ///
 /// # Errors
-/// The parameters are not valid, or name another cluster.
+/// The parameters are not valid.
 pub fn get(params: &Value, namespace: &str) -> Result<ObjectId, String> {
-    let resource = Params::of(params)?.resource.ok_or("$params.resource is required")?;
-    resource.id("resource.", namespace)
+    let (params, cluster) = Params::of(params)?;
+    let resource = params.resource.ok_or("$params.resource is required")?;
+    Ok(resource.id("resource.", namespace)?.in_cluster(&cluster))
 }
 
 /// Decodes the parameters of `#List`.
 ///
 /// # Errors
-/// The parameters are not valid, or name another cluster.
+/// The parameters are not valid.
 pub fn list(params: &Value) -> Result<ObjectSelection, String> {
-    let params = Params::of(params)?;
+    let (params, cluster) = Params::of(params)?;
     let type_ = match (params.resource, params.value) {
         (Some(resource), _) => resource.type_,
         // Before `resource` had a meaning, KubeVela read `value`.
@@ -106,28 +110,24 @@ pub fn list(params: &Value) -> Result<ObjectSelection, String> {
         (None, None) => return Err("$params.resource is required".to_owned()),
     };
     let filter = params.filter.unwrap_or_default();
-    selection(
-        type_,
-        filter.namespace.unwrap_or_default(),
-        filter.matching_labels,
-        "resource.",
-    )
+    let namespace = filter.namespace.unwrap_or_default();
+    selection(cluster, type_, namespace, filter.matching_labels, "resource.")
 }
 
 /// Decodes the parameters of `#Delete`.
 ///
 /// # Errors
-/// The parameters are not valid, name another cluster, or select objects without a label.
+/// The parameters are not valid, or select objects without a label.
 pub fn delete(params: &Value) -> Result<Deletion, String> {
-    let params = Params::of(params)?;
+    let (params, cluster) = Params::of(params)?;
     let Some(filter) = params.filter else {
-        return object(params.value).map(Deletion::One);
+        return object(params.value, &cluster).map(Deletion::One);
     };
     let ObjectParams { type_, metadata } = object_params(params.value)?;
     let namespaces = [filter.namespace, metadata.unwrap_or_default().namespace];
     let namespace = namespaces.into_iter().flatten().find(|namespace| !namespace.is_empty());
     let namespace = namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
-    let selection = selection(type_, namespace, filter.matching_labels, "value.")?;
+    let selection = selection(cluster, type_, namespace, filter.matching_labels, "value.")?;
     if selection.labels.is_empty() {
         return Err(format!(
             "$params.filter.matchingLabels is required: without a label, every {} in namespace {} would be deleted",
@@ -141,10 +141,10 @@ pub fn delete(params: &Value) -> Result<Deletion, String> {
 /// Decodes the parameters of `#Patch`. The patch keeps its markers in the parameters.
 ///
 /// # Errors
-/// The parameters are not valid, or name another cluster.
+/// The parameters are not valid.
 pub fn patch(params: &Value) -> Result<ObjectId, String> {
-    let params = Params::of(params)?;
-    let id = object(params.value)?;
+    let (params, cluster) = Params::of(params)?;
+    let id = object(params.value, &cluster)?;
     match params.patch {
         Some(patch) if patch.contains_key("status") => {
             Err("$params.patch.status is not supported: the status of an object belongs to its controller".to_owned())
@@ -155,25 +155,27 @@ pub fn patch(params: &Value) -> Result<ObjectId, String> {
 }
 
 impl Params {
-    fn of(params: &Value) -> Result<Self, String> {
-        let params: Self = decode(params)?;
-        match params.cluster.as_deref().unwrap_or_default() {
-            "" | "local" => Ok(params),
-            cluster => Err(format!("this controller does not serve the cluster {}", short(cluster))),
-        }
+    /// Decodes parameters. The cluster that they name is beside them.
+    fn of(params: &Value) -> Result<(Self, String), String> {
+        let mut params: Self = decode(params)?;
+        let cluster = cluster_name(params.cluster.take())?;
+        Ok((params, cluster))
     }
 }
 
-fn object(value: Option<Map<String, Value>>) -> Result<ObjectId, String> {
-    object_params(value)?.id("value.", DEFAULT_NAMESPACE)
+fn object(value: Option<Map<String, Value>>, cluster: &str) -> Result<ObjectId, String> {
+    let id = object_params(value)?.id("value.", DEFAULT_NAMESPACE)?;
+    Ok(id.in_cluster(cluster))
 }
 
 impl ObjectParams {
+    /// Returns the ID in the controller's own cluster.
     fn id(self, parent: &str, default_namespace: &str) -> Result<ObjectId, String> {
         let Self { type_, metadata } = self;
         let MetadataParams { name, namespace } = metadata.unwrap_or_default();
         let namespace = namespace.filter(|namespace| !namespace.is_empty());
         Ok(ObjectId {
+            cluster: LOCAL.to_owned(),
             api_version: required(type_.api_version, &format!("{parent}apiVersion"))?,
             kind: required(type_.kind, &format!("{parent}kind"))?,
             namespace: namespace.unwrap_or_else(|| default_namespace.to_owned()),
@@ -192,6 +194,7 @@ fn locate_in_value(error: String) -> String {
 }
 
 fn selection(
+    cluster: String,
     type_: TypeParams,
     namespace: String,
     labels: Option<BTreeMap<String, String>>,
@@ -217,6 +220,7 @@ fn selection(
         return Err("$params.filter.namespace is not a valid name".to_owned());
     }
     Ok(ObjectSelection {
+        cluster,
         api_version: required(type_.api_version, &format!("{parent}apiVersion"))?,
         kind: required(type_.kind, &format!("{parent}kind"))?,
         namespace,
@@ -225,15 +229,17 @@ fn selection(
 }
 
 impl ObjectSelection {
-    /// Returns the kind and namespace, without a name.
+    /// Returns the kind, namespace and cluster, without a name.
     #[must_use]
     pub fn target(&self) -> ObjectId {
-        ObjectId {
+        let id = ObjectId {
+            cluster: LOCAL.to_owned(),
             api_version: self.api_version.clone(),
             kind: self.kind.clone(),
             namespace: self.namespace.clone(),
             name: String::new(),
-        }
+        };
+        id.in_cluster(&self.cluster)
     }
 
     /// Returns the label selector as text.

@@ -2,12 +2,14 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::*;
+use crate::controllers::oam::clusters::ClusterError;
 use crate::controllers::oam::objects::ObjectError;
 use crate::controllers::oam::steps::Answer;
 use crate::runtime::kube_client::ApiError;
 
 fn id() -> ObjectId {
     ObjectId {
+        cluster: LOCAL.to_owned(),
         api_version: "v1".to_owned(),
         kind: "ConfigMap".to_owned(),
         namespace: "default".to_owned(),
@@ -50,6 +52,22 @@ fn an_object_without_a_namespace_is_in_the_default_one() {
 }
 
 #[test]
+fn objects_are_those_of_the_cluster_that_the_parameters_name() {
+    let there = id().in_cluster("edge");
+    let labels = json!({"matchingLabels": {"a": "1"}});
+    let params = json!({"value": value(), "patch": {}, "cluster": "edge"});
+    assert_eq!(read(&params), Ok(there.clone()));
+    assert_eq!(patch(&params), Ok(there.clone()));
+    assert_eq!(delete(&params), Ok(Deletion::One(there)));
+    let matching = json!({"value": value(), "filter": labels, "cluster": "edge"});
+    assert_eq!(list(&matching).unwrap().target().cluster, "edge");
+    let Ok(Deletion::Matching(selection)) = delete(&matching) else {
+        panic!("not by labels");
+    };
+    assert_eq!(selection.target().cluster, "edge");
+}
+
+#[test]
 fn a_list_has_all_namespaces_unless_the_filter_names_one() {
     let resource = json!({"apiVersion": "v1", "kind": "Pod"});
     let all = list(&json!({"resource": resource})).unwrap();
@@ -67,6 +85,7 @@ fn a_deletion_is_of_one_object_or_by_labels() {
     let filter = json!({"matchingLabels": {"a": "1"}});
     let matching = delete(&json!({"value": value(), "filter": filter})).unwrap();
     let expected = ObjectSelection {
+        cluster: String::new(),
         api_version: "v1".to_owned(),
         kind: "ConfigMap".to_owned(),
         namespace: "default".to_owned(),
@@ -102,8 +121,9 @@ fn a_patch_has_an_object_and_a_struct() {
 #[case(json!({"value": {"apiVersion": "v1", "kind": "A"}}), "$params.value.metadata.name is required")]
 #[case(json!({"value": {"apiVersion": "v1", "kind": "A", "metadata": "hunter2"}}), "$params.value")]
 #[case(json!({"value": {"apiVersion": "v1", "kind": ["hunter2"], "metadata": {}}}), "$params.value")]
-#[case(json!({"value": {}, "cluster": "edge\u{1b}[31m"}), "does not serve the cluster edge [31m")]
-#[case(json!({"value": {}, "cluster": "c".repeat(1_000)}), "does not serve the cluster cccc")]
+#[case(json!({"value": {}, "cluster": "hunter2/edge\u{1b}[31m"}), "$params.cluster is not a valid name of a cluster")]
+#[case(json!({"value": {}, "cluster": "c".repeat(1_000)}), "$params.cluster is not a valid name of a cluster")]
+#[case(json!({"value": {}, "cluster": ["hunter2"]}), "$params.cluster")]
 fn hostile_params_are_refused_without_quoting_values(#[case] params: Value, #[case] why: &str) {
     for error in [
         read(&params).unwrap_err(),
@@ -167,7 +187,9 @@ fn an_absent_object_is_returned_as_its_name_with_an_error() {
 #[test]
 fn an_api_server_without_an_answer_is_not_taken_for_a_missing_object() {
     let unavailable = || ObjectError::from(ApiError::unavailable("no response within 30s".to_owned()));
-    for error in [unavailable(), api(429), api(500)] {
+    let cluster = "edge".to_owned();
+    let not_joined = ObjectError::Cluster(ClusterError::NotJoined { cluster });
+    for error in [unavailable(), api(429), api(500), not_joined] {
         let answers = [
             read_result(&id(), Err(error.clone())),
             listed(&list(&json!({"value": value()})).unwrap(), Err(error.clone())),
@@ -254,7 +276,10 @@ fn an_object_that_a_component_gets_is_in_its_namespace_unless_it_names_another()
         error(json!({"resource": {"apiVersion": "v1", "kind": "Pod"}})),
         "$params.resource.metadata.name is required"
     );
-    assert!(error(json!({"resource": value(), "cluster": "edge"})).contains("edge"));
+    assert_eq!(
+        get(&json!({"resource": value(), "cluster": "edge"}), "default"),
+        Ok(id().in_cluster("edge"))
+    );
 }
 
 #[test]

@@ -34,6 +34,8 @@ fn deploy_steps_leave_out_components_whose_definition_is_a_terraform_module() {
         namespace: "team",
         allow_cross_namespace: true,
         unanchored_overrides: false,
+        clusters: Ok(&[]),
+        accepts_any_cluster: false,
     };
     let deployed = |properties: Value| {
         let step = json!({ "name": "all", "type": "deploy", "properties": properties });

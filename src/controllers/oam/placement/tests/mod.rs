@@ -15,6 +15,8 @@ pub const SETTINGS: PlacementSettings<'static> = PlacementSettings {
     namespace: "team",
     allow_cross_namespace: true,
     unanchored_overrides: false,
+    clusters: Ok(&[]),
+    accepts_any_cluster: false,
 };
 
 pub fn components(specs: &[Value]) -> Vec<Component> {

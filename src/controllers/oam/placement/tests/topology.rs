@@ -1,5 +1,5 @@
 use super::*;
-use crate::controllers::oam::clusters::CONTROL_PLANE;
+use crate::controllers::oam::clusters::{CONTROL_PLANE, JoinedCluster};
 
 fn places(properties: &Value, settings: &PlacementSettings<'_>) -> Result<Vec<String>, String> {
     let placed = deploy(&web(), &[policy("t", "topology", properties.clone())], settings);
@@ -24,7 +24,7 @@ fn a_topology_selects_the_local_cluster_or_none(#[case] properties: Value, #[cas
 }
 
 #[rstest]
-#[case::remote(json!({ "clusters": ["local", "prod"] }), "cluster prod is unknown (no cluster gateway)")]
+#[case::remote(json!({ "clusters": ["local", "prod"] }), "failed to get cluster prod: no such cluster")]
 #[case::labels(json!({ "clusterLabelSelector": { "region": "eu" } }), "failed to find any cluster matches given labels")]
 #[case::one_label_of_two(
     json!({ "clusterLabelSelector": { CONTROL_PLANE: "true", "region": "eu" } }),
@@ -83,9 +83,71 @@ fn an_error_quotes_little_of_a_long_value() {
     assert!(error.len() < 1_200, "{}", error.len());
 }
 
+fn joined() -> [JoinedCluster; 3] {
+    [("east", "eu"), ("north", "us"), ("west", "eu")].map(|(name, region)| JoinedCluster {
+        name: name.to_owned(),
+        labels: [("region".to_owned(), region.to_owned())].into(),
+    })
+}
+
+#[rstest]
+#[case::named(json!({ "clusters": ["west", "local", "east", "west"] }), &["west", "local", "east"])]
+#[case::all(json!({ "clusterLabelSelector": {} }), &["local", "east", "north", "west"])]
+#[case::labels(json!({ "clusterLabelSelector": { "region": "eu" } }), &["east", "west"])]
+#[case::none(json!({ "clusterLabelSelector": { "region": "asia" }, "allowEmpty": true }), &[])]
+#[case::no_control_plane(json!({ "clusterLabelSelector": { CONTROL_PLANE: "false" } }), &["east", "north", "west"])]
+#[case::control_plane(json!({ "clusterLabelSelector": { CONTROL_PLANE: "true" } }), &["local"])]
+#[case::names_first(json!({ "clusters": ["north"], "clusterLabelSelector": { "region": "eu" } }), &["north"])]
+fn a_topology_selects_joined_clusters_by_name_or_labels(#[case] properties: Value, #[case] expected: &[&str]) {
+    let joined = joined();
+    let settings = PlacementSettings {
+        clusters: Ok(&joined),
+        ..SETTINGS
+    };
+    let expected = expected.iter().map(|cluster| format!("{cluster}///web")).collect();
+    assert_eq!(places(&properties, &settings), Ok(expected));
+}
+
 #[test]
-fn clusters_of_others_are_found_without_decoding_the_rest() {
-    let properties = json!({ "clusters": ["local", "", "prod", 7, "edge"], "unknown": 1 });
-    assert_eq!(named_clusters(&properties), ["prod", "edge"]);
-    assert_eq!(named_clusters(&json!([1])), Vec::<&str>::new());
+fn a_cluster_that_is_not_joined_is_named_in_short() {
+    let joined = joined();
+    let settings = PlacementSettings {
+        clusters: Ok(&joined),
+        ..SETTINGS
+    };
+    let fail = |clusters: &[&str]| places(&json!({ "clusters": clusters }), &settings).unwrap_err();
+    assert_eq!(fail(&["east", "south"]), "failed to get cluster south: no such cluster");
+    assert!(fail(&[&"x".repeat(1 << 20)]).len() < 1_200);
+}
+
+#[rstest]
+#[case::named(json!({ "clusters": ["east"] }), Err("not listed yet"))]
+#[case::labels(json!({ "clusterLabelSelector": {}, "allowEmpty": true }), Err("not listed yet"))]
+#[case::local(json!({ "clusters": ["local", ""] }), Ok("local///web"))]
+#[case::control_plane(json!({ "clusterLabelSelector": { CONTROL_PLANE: "true" } }), Ok("local///web"))]
+#[case::default(json!({}), Ok("local///web"))]
+fn only_topologies_that_may_select_joined_clusters_need_their_list(
+    #[case] properties: Value,
+    #[case] expected: Result<&str, &str>,
+) {
+    let settings = PlacementSettings {
+        clusters: Err("not listed yet"),
+        ..SETTINGS
+    };
+    let expected = expected.map(|place| vec![place.to_owned()]);
+    assert_eq!(places(&properties, &settings), expected.map_err(str::to_owned));
+}
+
+#[test]
+fn clusters_of_any_name_count_where_nothing_is_deployed() {
+    let joined = joined();
+    let settings = PlacementSettings::permissive(Ok(&joined));
+    let count = |properties: Value| places(&properties, &settings).unwrap().len();
+    assert_eq!(count(json!({ "clusters": ["south", "local", "east", "south"] })), 3);
+    assert_eq!(count(json!({ "clusterLabelSelector": {} })), 4);
+    let unknown = PlacementSettings::permissive(Err("not listed yet"));
+    assert_eq!(
+        places(&json!({ "clusters": ["south"] }), &unknown),
+        Ok(vec!["south///web".to_owned()])
+    );
 }

@@ -79,8 +79,7 @@ impl AppObjects<'_> {
             .filter(|tracker| !tracker.is_deleting())
             .flat_map(|tracker| &tracker.entries);
         let mut seen = HashSet::new();
-        let local = entries.filter(|entry| ResourceKey::of(entry).is_local());
-        local
+        entries
             .filter(|entry| seen.insert(ResourceKey::of(entry)))
             .cloned()
             .collect()

@@ -31,9 +31,15 @@ pub(super) struct ToApply {
     pub(super) manifest: Value,
     pub(super) component: String,
     pub(super) trait_: String,
-    /// Empty if no step or policy names a cluster.
+    /// Empty if no step or policy names a cluster, which means the controller's own.
     pub(super) cluster: String,
     pub(super) creator: Creator,
+}
+
+impl ToApply {
+    fn id(&self) -> ObjectId {
+        ObjectId::of(&self.manifest).in_cluster(&self.cluster)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +115,8 @@ impl<'p> AppObjects<'p> {
         parallelism: Option<usize>,
     ) -> Result<Vec<Result<(), String>>, Stop> {
         let _timer = self.env.reconciler.metrics.time(PassStage::Dispatch);
+        let clusters = batches.iter().flatten().map(|object| object.cluster.as_str());
+        self.env.use_clusters(clusters).await?;
         let mut results = Vec::new();
         let mut accepted = Vec::new();
         for (batch, objects) in batches.into_iter().enumerate() {
@@ -143,10 +151,10 @@ impl<'p> AppObjects<'p> {
         Ok(results)
     }
 
-    /// Returns the live object of a manifest; none if it is missing, or its kind is.
-    pub(super) async fn live(&self, manifest: &Value) -> Option<Value> {
+    /// Returns the live object of a manifest; none if it is missing, or its kind is, or its cluster can't be reached.
+    pub(super) async fn live(&self, cluster: &str, manifest: &Value) -> Option<Value> {
         let objects = &self.cluster.objects;
-        let id = self.cluster.id_of(manifest).await;
+        let id = self.cluster.id_of(cluster, manifest).await;
         // A template could name any object.
         let mut entries = self.ledger.inventory.in_order().flat_map(|tracker| &tracker.entries);
         if !entries.any(|entry| id.is_of(entry)) {
@@ -160,21 +168,21 @@ impl<'p> AppObjects<'p> {
         live.map(|live| self.cluster.without_foreign_data(&id, live))
     }
 
-    pub(super) async fn live_status(&self, manifest: &Value) -> Option<Value> {
-        let mut live = self.live(manifest).await?;
+    pub(super) async fn live_status(&self, cluster: &str, manifest: &Value) -> Option<Value> {
+        let mut live = self.live(cluster, manifest).await?;
         Some(live.get_mut("status")?.take())
     }
 
     /// Returns true if the trackers of this version record an object.
-    pub(super) async fn is_recorded(&self, manifest: &Value) -> bool {
-        let id = self.cluster.id_of(manifest).await;
+    pub(super) async fn is_recorded(&self, cluster: &str, manifest: &Value) -> bool {
+        let id = self.cluster.id_of(cluster, manifest).await;
         let mut entries = self.ledger.current_entries();
         entries.any(|entry| !entry.deleted && id.is_of(entry))
     }
 
     /// Returns true if the trackers of this version record an object with this manifest.
-    pub(super) async fn records_manifest(&self, manifest: &Value) -> bool {
-        let (id, mut manifest) = (self.cluster.id_of(manifest).await, manifest.clone());
+    pub(super) async fn records_manifest(&self, cluster: &str, manifest: &Value) -> bool {
+        let (id, mut manifest) = (self.cluster.id_of(cluster, manifest).await, manifest.clone());
         if id.namespace.is_empty()
             && let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut)
         {

@@ -33,8 +33,8 @@ impl Applier<'_> {
         let objects = objects.into_iter().map(|object| self.clear_namespace(object).boxed());
         let objects = env.concurrently(objects.collect()).await;
         let (objects, mut errors) = split(objects);
-        self.cluster
-            .check_admission(self.inventory, objects.iter().map(|object| &object.manifest))?;
+        let manifests = objects.iter().map(|object| (object.id(), &object.manifest));
+        self.cluster.check_admission(self.inventory, manifests)?;
         for object in &objects {
             check_release(&Identity::of(&object.manifest)).map_err(|forbidden| forbidden.to_string())?;
         }
@@ -47,7 +47,7 @@ impl Applier<'_> {
             let created = namespaces_created(&accepted);
             let dry_runs = accepted
                 .iter()
-                .filter(|planned| !created.contains(&planned.id.namespace));
+                .filter(|planned| !created.contains(&(planned.id.cluster.as_str(), planned.id.namespace.as_str())));
             let dry_runs = dry_runs.map(|planned| self.dry_run(planned)).collect();
             errors.extend(split(env.concurrently(dry_runs).await).1);
         }
@@ -60,7 +60,7 @@ impl Applier<'_> {
 
     /// Removes the namespace of a cluster-scoped object.
     async fn clear_namespace(&self, mut object: ToApply) -> Result<ToApply, ApplyError> {
-        let id = ObjectId::of(&object.manifest);
+        let id = object.id();
         let is_namespaced = self.cluster.objects.is_namespaced(&id).await;
         if !is_namespaced.map_err(ApplyError::Get)?
             && let Some(metadata) = object.manifest.get_mut("metadata").and_then(Value::as_object_mut)
@@ -73,7 +73,7 @@ impl Applier<'_> {
     /// Decides by the cache. A create request checks absence, unless a policy gives a meaning to an object without the
     /// labels of an Application, which the cache does not have.
     pub(super) async fn plan_object(&self, object: ToApply, occasion: Occasion) -> Result<Planned, ApplyError> {
-        let id = ObjectId::of(&object.manifest);
+        let id = object.id();
         let objects = &self.cluster.objects;
         let policy = ObjectPolicy::of(self.policies, &object.manifest, occasion);
         leave_runtime_if_large(objects.cached_bytes(&id)).await;
@@ -93,9 +93,10 @@ impl Applier<'_> {
         occasion: Occasion,
     ) -> Result<Planned, ApplyError> {
         if let Some(live) = live {
-            self.cluster.check_record(live).map_err(ApplyError::Record)?;
+            let checked = self.cluster.check_record(&id.cluster, live);
+            checked.map_err(ApplyError::Record)?;
         }
-        self.cluster.check_control(&object.manifest, live)?;
+        self.cluster.check_control(&id, &object.manifest, live)?;
         let (name, options) = (self.env.name, self.env.options());
         let hash = render_hash(&object.manifest);
         let recorded = id.recorded_in(self.inventory);
@@ -129,11 +130,9 @@ impl Applier<'_> {
     /// Returns true if an autoscaler sets the replicas of an object. Without the right to list them, none does.
     async fn is_autoscaled(&self, id: &ObjectId) -> Result<bool, ApplyError> {
         let reconciler = self.env.reconciler;
-        let targets = reconciler
-            .autoscalers
-            .targets(&reconciler.client, &id.namespace)
-            .await
-            .map_err(|error| ApplyError::Get(error.into()))?;
+        let client = reconciler.objects.client_of(&id.cluster).map_err(ApplyError::Get)?;
+        let targets = reconciler.autoscalers.targets(&client, id).await;
+        let targets = targets.map_err(|error| ApplyError::Get(error.into()))?;
         Ok(targets.contains(&(id.kind.clone(), id.name.clone())))
     }
 }
@@ -149,11 +148,12 @@ fn split<T, E>(results: Vec<Result<T, E>>) -> (Vec<T>, Vec<E>) {
     (values, errors)
 }
 
-/// Returns the namespaces that a batch creates: objects in them can't be checked before.
-fn namespaces_created(planned: &[Planned]) -> HashSet<String> {
+/// Returns the namespaces that a batch creates, with their clusters: objects in them can't be checked before.
+fn namespaces_created(planned: &[Planned]) -> HashSet<(&str, &str)> {
     let creates = planned
         .iter()
         .filter(|planned| matches!(planned.decision, DispatchDecision::Create(_)));
     let namespaces = creates.filter(|planned| planned.id.api_version == "v1" && planned.id.kind == "Namespace");
-    namespaces.map(|planned| planned.id.name.clone()).collect()
+    let names = namespaces.map(|planned| (planned.id.cluster.as_str(), planned.id.name.as_str()));
+    names.collect()
 }

@@ -1,6 +1,6 @@
 //! The ResourceTrackers of an Application: what is applied is recorded before it is applied.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use kube::{Api, ResourceExt};
 
 use crate::api::oam::{ManagedResource, ResourceTracker, labels};
 use crate::budget::leave_runtime_if_large;
-use crate::controllers::oam::objects::ObjectId;
+use crate::controllers::oam::objects::{ClusterKinds, ObjectId};
 use crate::controllers::oam::reconciler::env::{Env, post_parameters};
 use crate::controllers::oam::reconciler::failure::{Failure, FailureKind, Stop};
 use crate::controllers::oam::reconciler::observed::Observed;
@@ -17,7 +17,6 @@ use crate::controllers::oam::trackers::{
     AppIdentity, Inventory, ResourceKey, Tracker, TrackerType, create, encode, record, remove, without_creators,
 };
 use crate::runtime::kube_client::call;
-use crate::runtime::watch::GroupKind;
 
 /// Time until the name of a tracker is tried again.
 pub const TAKEN_RETRY: Duration = Duration::from_secs(10);
@@ -52,19 +51,25 @@ impl<'p> Ledger<'p> {
     }
 
     /// Watches the kinds of all objects of the Application, and waits until the watches are complete.
-    pub async fn subscribe(&self) {
+    pub async fn subscribe(&self) -> Result<(), Stop> {
         let kinds = self.watch_kinds();
+        self.env.use_clusters(kinds.keys().map(String::as_str)).await?;
         let objects = &self.env.reconciler.objects;
         objects.wait_until_settled(&kinds).await;
         // Objects are decoded and compared with their manifests. Others may have made them much larger.
         let entries = self.inventory.in_order().flat_map(|tracker| &tracker.entries);
         let bytes = entries.map(|entry| objects.cached_bytes(&ObjectId::of_entry(entry)));
         leave_runtime_if_large(bytes.sum()).await;
+        Ok(())
     }
 
-    fn watch_kinds(&self) -> BTreeSet<GroupKind> {
-        let entries = self.inventory.in_order().flat_map(|tracker| &tracker.entries);
-        let kinds: BTreeSet<GroupKind> = entries.map(|entry| ObjectId::of_entry(entry).group_kind()).collect();
+    fn watch_kinds(&self) -> ClusterKinds {
+        let mut kinds = ClusterKinds::new();
+        for entry in self.inventory.in_order().flat_map(|tracker| &tracker.entries) {
+            let id = ObjectId::of_entry(entry);
+            let kind = id.group_kind();
+            kinds.entry(id.cluster).or_default().insert(kind);
+        }
         self.env.reconciler.objects.subscribe(self.env.name, kinds.clone());
         kinds
     }

@@ -20,7 +20,7 @@ impl Applier<'_> {
         let objects = &self.cluster.objects;
         async move {
             match &planned.decision {
-                DispatchDecision::Create(object) => match objects.create(object, true).await {
+                DispatchDecision::Create(object) => match objects.create(&planned.id, object, true).await {
                     Err(error) if is_refusal(&error) => match self.decide_again(planned, error).await? {
                         again if matches!(again.decision, DispatchDecision::Create(_)) => Ok(()),
                         again => self.dry_run(&again).await,
@@ -32,7 +32,7 @@ impl Applier<'_> {
                     ignore_conflict(result).map_err(ApplyError::Patch)
                 }
                 DispatchDecision::Replace(object) => {
-                    ignore_conflict(objects.replace(object, true).await).map_err(ApplyError::Patch)
+                    ignore_conflict(objects.replace(&planned.id, object, true).await).map_err(ApplyError::Patch)
                 }
                 DispatchDecision::Nothing | DispatchDecision::Recreate { .. } => Ok(()),
             }
@@ -83,7 +83,7 @@ impl Applier<'_> {
             DispatchDecision::Nothing => return Ok(None),
             DispatchDecision::Create(object) => (
                 "create",
-                objects.create(object, false).await.map_err(ApplyError::Create),
+                objects.create(id, object, false).await.map_err(ApplyError::Create),
             ),
             DispatchDecision::Patch(patch) | DispatchDecision::Share(patch) | DispatchDecision::Record(patch) => (
                 "patch",
@@ -91,7 +91,7 @@ impl Applier<'_> {
             ),
             DispatchDecision::Replace(object) => (
                 "update",
-                objects.replace(object, false).await.map_err(ApplyError::Patch),
+                objects.replace(id, object, false).await.map_err(ApplyError::Patch),
             ),
             DispatchDecision::Recreate { uid, object } => ("recreate", self.recreate(id, uid, object).await),
         };
@@ -104,7 +104,7 @@ impl Applier<'_> {
         objects.delete(id, uid).await.map_err(ApplyError::Delete)?;
         let deadline = Instant::now() + RECREATE_TIMEOUT;
         loop {
-            match objects.create(object, false).await {
+            match objects.create(id, object, false).await {
                 Err(ObjectError::Api(error)) if error.is_conflict() => {}
                 result => return result.map_err(ApplyError::Create),
             }

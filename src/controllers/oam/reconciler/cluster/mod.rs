@@ -17,8 +17,8 @@ use crate::controllers::oam::collect::is_managed;
 use crate::controllers::oam::dispatch::admission::{Forbidden, check_control};
 use crate::controllers::oam::dispatch::decide::Identity as ManifestIdentity;
 use crate::controllers::oam::objects::{CacheScope, ObjectId, Objects};
-use crate::controllers::oam::rights::{Identity, ResourceAccess, identity, impersonating};
-use crate::controllers::oam::trackers::{Inventory, ResourceKey};
+use crate::controllers::oam::rights::{Identity, Impersonation, ResourceAccess, identity};
+use crate::controllers::oam::trackers::{Inventory, LOCAL, ResourceKey};
 pub(super) use secrets::VisibleSecrets;
 
 /// Maximum number of reviews of one pass. Other objects are read one by one.
@@ -42,8 +42,8 @@ impl<'p> Cluster<'p> {
         };
         let user = named
             .and_then(|identity| {
-                let with_client = |identity| Ok((impersonating(&env.reconciler.client, &identity)?, identity));
-                identity.map(with_client).transpose()
+                let impersonated = |identity| Ok((Impersonation::of(&identity)?, identity));
+                identity.map(impersonated).transpose()
             })
             .map_err(|error| match app.metadata.deletion_timestamp {
                 Some(_) => Failure::new(FailureKind::Collect, error.to_string()),
@@ -51,7 +51,10 @@ impl<'p> Cluster<'p> {
             })?;
         let all = &env.reconciler.objects;
         let objects = match user {
-            Some((client, identity)) => all.as_user(client, readable(env, &identity, inventory).await),
+            Some((impersonation, identity)) => {
+                let readable = readable(env, &identity, inventory).await;
+                all.as_user(move |client| impersonation.client(client), readable)
+            }
             None => all.clone(),
         };
         Ok(Self {
@@ -65,14 +68,18 @@ impl<'p> Cluster<'p> {
     pub(super) fn check_admission<'m>(
         &self,
         inventory: &Inventory,
-        manifests: impl IntoIterator<Item = &'m Value> + Clone,
+        manifests: impl IntoIterator<Item = (ObjectId, &'m Value)>,
     ) -> Result<(), String> {
+        let manifests: Vec<_> = manifests.into_iter().collect();
         let admission = &self.env.options().admission;
-        let admitted = admission.check(&self.env.name.namespace, manifests.clone());
+        let admitted = admission.check(
+            &self.env.name.namespace,
+            manifests.iter().map(|(_, manifest)| *manifest),
+        );
         admitted.map_err(|error| error.to_string())?;
-        for manifest in manifests {
-            if let Err(forbidden) = self.check_control(manifest, None)
-                && !inventory.records(&ObjectId::of(manifest).key())
+        for (id, manifest) in manifests {
+            if let Err(forbidden) = self.check_control(&id, manifest, None)
+                && !inventory.records(&id.key())
             {
                 return Err(forbidden.to_string());
             }
@@ -82,17 +89,17 @@ impl<'p> Cluster<'p> {
 
     /// Checks that an object does not control this program in another namespace, unless the Application has it already.
     /// A record does not prove that: it is written before the object, which its user may have been refused.
-    pub(super) fn check_control(&self, manifest: &Value, live: Option<&Value>) -> Result<(), Forbidden> {
+    pub(super) fn check_control(&self, id: &ObjectId, manifest: &Value, live: Option<&Value>) -> Result<(), Forbidden> {
         let has_it = live.is_some_and(|live| is_managed(live, self.env.name));
-        if has_it || self.objects.has_user() || self.is_privileged() {
+        if has_it || self.is_privileged() || self.objects.has_user(&id.cluster) {
             return Ok(());
         }
         check_control(&self.env.name.namespace, &ManifestIdentity::of(manifest))
     }
 
     /// Returns the identity of an object, without a namespace if its kind has none.
-    pub(super) async fn id_of(&self, manifest: &Value) -> ObjectId {
-        let mut id = ObjectId::of(manifest);
+    pub(super) async fn id_of(&self, cluster: &str, manifest: &Value) -> ObjectId {
+        let mut id = ObjectId::of(manifest).in_cluster(cluster);
         if self.objects.is_namespaced(&id).await == Ok(false) {
             id.namespace.clear();
         }
@@ -119,6 +126,7 @@ async fn readable(env: &Env<'_>, identity: &Identity, inventory: &Inventory) -> 
 
 async fn may_read(env: &Env<'_>, identity: &Identity, (kind, namespace): &CacheScope, api_version: String) -> bool {
     let id = ObjectId {
+        cluster: LOCAL.to_owned(),
         api_version,
         kind: kind.kind.to_string(),
         namespace: namespace.clone(),

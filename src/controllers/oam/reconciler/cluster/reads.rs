@@ -13,7 +13,7 @@ impl Cluster<'_> {
     /// Checks the right to read an object, or to list its kind. [`Self::check_record`] checks what was read.
     pub async fn check_read(&self, id: &ObjectId) -> Result<(), String> {
         let namespace = &self.env.name.namespace;
-        if self.objects.has_user() {
+        if self.objects.has_user(&id.cluster) {
             return Ok(());
         }
         if is_record(id, "ResourceTracker") || (is_record(id, "ApplicationRevision") && id.namespace != *namespace) {
@@ -28,7 +28,7 @@ impl Cluster<'_> {
                 id.kind, id.name
             ));
         }
-        if id.kind == SECRET && !self.sees_all_secrets() {
+        if id.kind == SECRET && !self.sees_all_secrets(&id.cluster) {
             Err(foreign_secrets(&id.namespace))
         } else {
             Ok(())
@@ -36,8 +36,8 @@ impl Cluster<'_> {
     }
 
     /// Returns true if the rights of a user, or an administrator, decide what the Application may use.
-    pub fn sees_all_secrets(&self) -> bool {
-        self.objects.has_user() || self.is_privileged()
+    pub fn sees_all_secrets(&self, cluster: &str) -> bool {
+        self.objects.has_user(cluster) || self.is_privileged()
     }
 
     pub fn is_privileged(&self) -> bool {
@@ -46,8 +46,8 @@ impl Cluster<'_> {
     }
 
     /// Checks that an object is no record of another Application: values of its steps may hold data of Secrets.
-    pub fn check_record(&self, live: &Value) -> Result<(), String> {
-        if self.objects.has_user() || !is_record_of_other(live, self.uid.as_deref()) {
+    pub fn check_record(&self, cluster: &str, live: &Value) -> Result<(), String> {
+        if self.objects.has_user(cluster) || !is_record_of_other(live, self.uid.as_deref()) {
             Ok(())
         } else {
             Err(format!(
@@ -59,15 +59,15 @@ impl Cluster<'_> {
         }
     }
 
-    pub fn without_records(&self, mut listed: Vec<Value>) -> Vec<Value> {
-        listed.retain(|object| self.check_record(object).is_ok());
+    pub fn without_records(&self, cluster: &str, mut listed: Vec<Value>) -> Vec<Value> {
+        listed.retain(|object| self.check_record(cluster, object).is_ok());
         listed
     }
 
     /// Removes the data of a Secret in another namespace, which policies let the Application record without writing it.
     /// The data of its own Secrets is in their templates.
     pub fn without_foreign_data(&self, id: &ObjectId, live: Value) -> Value {
-        if id.kind != SECRET || id.namespace == self.env.name.namespace || self.sees_all_secrets() {
+        if id.kind != SECRET || id.namespace == self.env.name.namespace || self.sees_all_secrets(&id.cluster) {
             return live;
         }
         let all = &live["metadata"]["labels"];

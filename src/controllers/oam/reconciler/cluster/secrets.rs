@@ -4,6 +4,7 @@ use kube::{Api, Client};
 use super::Cluster;
 use super::reads::foreign_secrets;
 use crate::controllers::oam::functions::secrets::Secrets;
+use crate::controllers::oam::trackers::LOCAL;
 use crate::runtime::kube_client::{ApiError, call};
 
 /// The Secrets that functions may use for the Application.
@@ -19,7 +20,7 @@ impl Cluster<'_> {
         VisibleSecrets {
             client: self.objects.client().clone(),
             definition_namespace: self.env.options().definition_namespace.clone(),
-            only: (!self.sees_all_secrets()).then(|| self.env.name.namespace.clone()),
+            only: (!self.sees_all_secrets(LOCAL)).then(|| self.env.name.namespace.clone()),
         }
     }
 }

@@ -33,7 +33,13 @@ impl Declared {
     async fn add(&mut self, objects: &AppObjects<'_>, component: &ComponentObjects) {
         if let Self::Complete(declared) = self {
             for object in &component.objects {
-                declared.insert(objects.cluster.id_of(&object.manifest).await.key());
+                declared.insert(
+                    objects
+                        .cluster
+                        .id_of(object.cluster(&component.place), &object.manifest)
+                        .await
+                        .key(),
+                );
             }
         }
     }
@@ -68,6 +74,13 @@ impl Rollout<'_, '_> {
                         message: crate::text::sanitize(&message),
                         ..service_of(placed, namespace)
                     })
+                }
+                Err(RenderError::Unreachable(message)) => {
+                    declared.set_unknown(placed.name(), &message);
+                    ServiceStatus {
+                        message: crate::text::sanitize(&message),
+                        ..service_of(placed, namespace)
+                    }
                 }
                 Err(RenderError::Template { message, .. }) => {
                     declared.set_unknown(placed.name(), &message);
@@ -112,6 +125,7 @@ impl Rollout<'_, '_> {
                     declared.set_unknown(placed.name(), &message);
                     self.outcome.look_again_in(WAITING_RETRY);
                 }
+                Err(RenderError::Unreachable(message)) => declared.set_unknown(placed.name(), &message),
                 Err(RenderError::Evaluator(error)) => return Err(Stop::of_evaluator(&error)),
             }
         }

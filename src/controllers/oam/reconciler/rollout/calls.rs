@@ -5,7 +5,7 @@
 
 use tokio::time::Instant;
 
-use crate::controllers::oam::functions::http::StepPermit;
+use crate::controllers::oam::functions::http::HttpPermit;
 use crate::controllers::oam::functions::objects;
 use crate::controllers::oam::reconciler::cluster::Cluster;
 use crate::controllers::oam::steps::{Answer, Call, Functions};
@@ -17,7 +17,7 @@ const NOT_GET: &str =
 pub(super) struct RenderFunctions<'x, 'p> {
     cluster: &'x Cluster<'p>,
     /// The permit for requests, from the first request to the last call.
-    permit: Option<StepPermit>,
+    permit: Option<HttpPermit>,
 }
 
 impl<'x, 'p> RenderFunctions<'x, 'p> {
@@ -49,7 +49,7 @@ impl<'x, 'p> RenderFunctions<'x, 'p> {
                 cluster.check_read(&id).await?;
                 let read = cluster.objects.read(&id).await;
                 if let Ok(Some(live)) = &read {
-                    cluster.check_record(live)?;
+                    cluster.check_record(&id.cluster, live)?;
                 }
                 Ok(objects::object_result(&id, read))
             }
@@ -58,7 +58,7 @@ impl<'x, 'p> RenderFunctions<'x, 'p> {
                 let target = selection.target();
                 cluster.check_read(&target).await?;
                 let listed = cluster.objects.list(&target, &selection.selector()).await;
-                let listed = listed.map(|listed| cluster.without_records(listed));
+                let listed = listed.map(|listed| cluster.without_records(&target.cluster, listed));
                 Ok(objects::list_result(&selection, listed))
             }
             ("http", "do") => {
@@ -66,7 +66,7 @@ impl<'x, 'p> RenderFunctions<'x, 'p> {
                 if !matches!(method, "" | "GET") {
                     return Err(NOT_GET.to_owned());
                 }
-                let requests = &cluster.env.reconciler.step_requests;
+                let requests = &cluster.env.reconciler.http_requests;
                 let secrets = cluster.secrets();
                 Ok(requests
                     .send(cluster.env.name, params, &secrets, &mut self.permit)

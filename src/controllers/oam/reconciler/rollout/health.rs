@@ -245,12 +245,16 @@ impl Assessor<'_> {
     async fn live_objects<'o>(&self, objects: &'o ComponentObjects, is_shown: impl Fn(&str) -> bool) -> Live<'o> {
         let mut context = Map::new();
         let (mut outputs, mut missing) = (Map::new(), None);
-        if let Some(live) = self.objects.live(&objects.workload).await {
+        if let Some(live) = self.objects.live(&objects.place.cluster, &objects.workload).await {
             context.insert("output".to_owned(), live);
         }
         let shown = objects.objects.iter();
         for object in shown.filter(|object| !object.key.is_empty() && is_shown(&object.trait_)) {
-            match self.objects.live(&object.manifest).await {
+            match self
+                .objects
+                .live(object.cluster(&objects.place), &object.manifest)
+                .await
+            {
                 Some(live) => drop(outputs.insert(object.key.clone(), live)),
                 None => missing = missing.or(Some(object)),
             }

@@ -125,7 +125,12 @@ impl<'x> Rollout<'x, '_> {
     }
 
     async fn has_other_status(&self, objects: &ComponentObjects) -> bool {
-        objects.reads_status && self.objects.live_status(&objects.workload).await != objects.output_status
+        objects.reads_status
+            && self
+                .objects
+                .live_status(&objects.place.cluster, &objects.workload)
+                .await
+                != objects.output_status
     }
 
     /// For components whose workload is healthy. Returns the reason why there may be more components.
@@ -147,6 +152,11 @@ impl<'x> Rollout<'x, '_> {
             let objects = match self.render_with_post_traits(&placed).await {
                 Ok(objects) => objects,
                 // The pass goes on: it keeps the objects of all components.
+                // The cluster wakes the Application.
+                Err(RenderError::Unreachable(message)) => {
+                    unknown = Some(unknown_cause(name, &message));
+                    continue;
+                }
                 Err(RenderError::Waiting(message)) => {
                     self.outcome.look_again_in(WAITING_RETRY);
                     unknown = Some(unknown_cause(name, &message));
@@ -200,6 +210,8 @@ impl<'x> Rollout<'x, '_> {
                 is_stopped: true,
             }) => Err(stopped(message)),
             Err(RenderError::Template { message, .. }) => Ok(Err(format!("GenerateComponentManifest: {message}"))),
+            // Its place fails alone.
+            Err(RenderError::Unreachable(message)) => Ok(Err(message)),
         }
     }
 }
@@ -216,7 +228,7 @@ fn batch(deployment: &Deployment, stage: Stage) -> Vec<ToApply> {
         manifest: object.manifest.clone(),
         component: deployment.component.name().to_owned(),
         trait_: object.trait_.clone(),
-        cluster: deployment.component.place.cluster.clone(),
+        cluster: object.cluster(&deployment.component.place).to_owned(),
         creator: Creator::Workflow,
     });
     to_apply.collect()

@@ -28,14 +28,10 @@ pub enum Steps {
 type StepDeployments<'s> = (&'s WorkflowStep, Option<Vec<PlacedComponent>>);
 
 /// Adds the inputs, outputs and dependencies of components. Fails if steps deploy too much together.
-pub fn completed_steps(parsed: &Parsed) -> Result<Vec<WorkflowStep>, Failure> {
+pub fn completed_steps(parsed: &Parsed, settings: PlacementSettings<'_>) -> Result<Vec<WorkflowStep>, Failure> {
     let steps = convert_steps(parsed)?;
-    // Without regard to settings, which allow less. The run of a step tells what is not allowed.
-    let settings = PlacementSettings {
-        namespace: "",
-        allow_cross_namespace: true,
-        unanchored_overrides: false,
-    };
+    // The settings may allow less. The run of a step tells what is not allowed.
+    let settings = PlacementSettings::permissive(settings.clusters);
     deployments(&mut steps.iter().flat_map(with_sub_steps), parsed, settings)?;
     Ok(steps)
 }
@@ -255,6 +251,8 @@ mod tests {
         namespace: "team",
         allow_cross_namespace: true,
         unanchored_overrides: false,
+        clusters: Ok(&[]),
+        accepts_any_cluster: false,
     };
 
     fn parsed(components: Value, policies: Value, steps: Value) -> Parsed {
@@ -319,7 +317,7 @@ mod tests {
         let steps = |count: usize| -> Vec<_> { (0..count).map(|index| deploy(index.to_string())).collect() };
         let failed = |count: usize| {
             let parsed = parsed(json!(components), json!([]), json!(steps(count)));
-            completed_steps(&parsed).map(drop)
+            completed_steps(&parsed, SETTINGS).map(drop)
         };
         assert_eq!(failed(5), Ok(()));
         let message = failed(6).unwrap_err().message;

@@ -9,7 +9,6 @@ use crate::controllers::oam::placement::{
     Applied, Check, DeployEnd, DeployParameters, PlacedComponent, PlacementProgress, deployments,
 };
 use crate::controllers::oam::reconciler::failure::Stop;
-use crate::controllers::oam::reconciler::policies::check_selected_clusters;
 use crate::controllers::oam::references::REF_OBJECTS;
 use crate::controllers::oam::render::release::ComponentObjects;
 use crate::controllers::oam::steps::Answer;
@@ -22,9 +21,6 @@ impl Rollout<'_, '_> {
             Ok(parameters) => parameters,
             Err(error) => return Ok(Answer::failed(error.to_string())),
         };
-        if let Err(message) = check_selected_clusters(env, &parameters.inline_policies).await {
-            return Ok(Answer::failed(message));
-        }
         let placed = match parsed.deployments(env.placement_settings()).deploy(&parameters) {
             Ok(placed) => placed,
             Err(error) => return Ok(Answer::failed(error.to_string())),
@@ -44,6 +40,8 @@ impl Rollout<'_, '_> {
         placed: &[PlacedComponent],
         parallelism: Option<usize>,
     ) -> Result<(DeployEnd, bool), Stop> {
+        let clusters = placed.iter().map(|component| component.place.cluster.as_str());
+        self.env().use_clusters(clusters).await?;
         let progress = self.check_all(placed).await?;
         let mut is_last = !progress.has_waiting();
         let mut applied = Vec::new();
@@ -164,10 +162,11 @@ impl Rollout<'_, '_> {
     /// Returns true if the trackers of this version record all objects of a component, but for those of the last stage.
     pub(super) async fn are_recorded(&self, objects: &ComponentObjects, with_manifests: bool) -> bool {
         for object in &objects.objects {
+            let cluster = object.cluster(&objects.place);
             let is_recorded = if with_manifests {
-                self.objects.records_manifest(&object.manifest).await
+                self.objects.records_manifest(cluster, &object.manifest).await
             } else {
-                self.objects.is_recorded(&object.manifest).await
+                self.objects.is_recorded(cluster, &object.manifest).await
             };
             if !is_recorded {
                 return false;

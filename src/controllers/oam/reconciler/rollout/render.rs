@@ -16,6 +16,7 @@ use crate::controllers::oam::render::component::Rendered;
 use crate::controllers::oam::render::evaluate::{Cause, Error, Evaluate};
 use crate::controllers::oam::render::release::{ComponentObjects, ReleaseObject};
 use crate::controllers::oam::steps::CallingEvaluator;
+use crate::controllers::oam::trackers::is_local;
 use crate::controllers::oam::workflow::check_path;
 use crate::cue;
 
@@ -28,6 +29,8 @@ pub enum RenderError {
     Template { message: String, is_stopped: bool },
     /// A call waits, with the reason.
     Waiting(String),
+    /// The cluster of the place can't be reached. Templates see its version.
+    Unreachable(String),
     /// The evaluator is missing or failed.
     Evaluator(cue::Error),
 }
@@ -49,7 +52,7 @@ impl RenderError {
         match self {
             Self::Evaluator(error) => Stop::of_evaluator(&error),
             Self::Waiting(_) => Stop::NeedsEvaluator,
-            Self::Template { message, .. } => failed(message).into(),
+            Self::Template { message, .. } | Self::Unreachable(message) => failed(message).into(),
         }
     }
 }
@@ -99,19 +102,31 @@ impl Target<'_> {
     pub async fn render(&self, objects: &AppObjects<'_>, placed: &Placed) -> Result<ComponentObjects, RenderError> {
         let _timer = self.env.reconciler.metrics.time(PassStage::Render);
         let release = &self.current.release;
+        self.reach(&placed.place)?;
         let mut prepared = release.component(self.parsed, &placed.component, &placed.place);
         let evaluator = self.evaluator(objects);
         if let Some(alone) = prepared.workload_to_read() {
             let key = self.with_round(placed, alone.key());
             let render = alone.render(&evaluator);
             let rendered = self.get_or_render(placed, "/workload", key, render).await?;
-            let status = objects.live_status(&alone.objects(key, rendered).workload).await;
+            let status = objects
+                .live_status(&placed.place.cluster, &alone.objects(key, rendered).workload)
+                .await;
             prepared.set_output_status(status);
         }
         let key = self.with_round(placed, prepared.key());
         let render = prepared.render(&evaluator);
         let rendered = self.get_or_render(placed, "", key, render).await?;
         Ok(prepared.objects(key, rendered))
+    }
+
+    fn reach(&self, place: &Place) -> Result<(), RenderError> {
+        if is_local(&place.cluster) {
+            return Ok(());
+        }
+        let connection = self.env.reconciler.objects.clusters().connection(&place.cluster);
+        let _ = connection.map_err(|error| RenderError::Unreachable(error.to_string()))?;
+        Ok(())
     }
 
     /// Renders the traits of the last stage, which see the live objects.

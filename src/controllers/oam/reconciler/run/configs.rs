@@ -11,6 +11,7 @@ use crate::controllers::oam::reconciler::apply::{Creator, ToApply};
 use crate::controllers::oam::reconciler::cluster::VisibleSecrets;
 use crate::controllers::oam::reconciler::failure::Stop;
 use crate::controllers::oam::reconciler::rollout::Rollout;
+use crate::controllers::oam::trackers::LOCAL;
 use crate::runtime::kube_client::{ApiError, call};
 
 /// Answers a call that ends the pass.
@@ -37,6 +38,7 @@ impl<'r, 'x, 'p> StepConfigs<'r, 'x, 'p> {
     /// Records a Secret as deleted, or else it would be restored. Refuses a Secret of another Application.
     async fn record_deleted(&self, namespace: &str, name: &str, secret: &Secret) -> Result<(), ApiError> {
         let id = ObjectId {
+            cluster: LOCAL.to_owned(),
             api_version: "v1".to_owned(),
             kind: "Secret".to_owned(),
             namespace: namespace.to_owned(),
@@ -86,7 +88,7 @@ impl ConfigStore for StepConfigs<'_, '_, '_> {
         let application = state.rollout.env().name;
         let to_apply = std::iter::once(secret).chain(objects).map(|object| {
             Ok(ToApply {
-                manifest: manifest(application, &json!({}), object).map_err(invalid)?,
+                manifest: manifest(application, "", object).map_err(invalid)?,
                 component: String::new(),
                 trait_: String::new(),
                 cluster: String::new(),

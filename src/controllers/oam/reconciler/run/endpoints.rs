@@ -1,4 +1,4 @@
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Value, json};
 
@@ -7,15 +7,15 @@ use crate::api::NamespacedName;
 use crate::api::oam::ManagedResource;
 use crate::controllers::oam::PASS_COPIES;
 use crate::controllers::oam::functions::endpoints::{
-    Children, EndpointQuery, Listener, MAX_ENDPOINTS, Source, children, gateway_of, inventory, inventory_id, listener,
-    node_address, of_ingress, of_route, of_service,
+    Children, EndpointQuery, Listener, MAX_ENDPOINTS, Origin, Source, children, gateway_of, inventory, inventory_id,
+    listener, node_address, of_ingress, of_route, of_service,
 };
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
 use crate::controllers::oam::reconciler::cluster::Cluster;
 use crate::controllers::oam::reconciler::failure::Stop;
 use crate::controllers::oam::reconciler::observed::trackers_of;
 use crate::controllers::oam::steps::Answer;
-use crate::controllers::oam::trackers::{Tracker, is_local};
+use crate::controllers::oam::trackers::{LOCAL, Tracker};
 use crate::runtime::watch::Cached;
 
 /// Objects and lists that one call reads.
@@ -38,7 +38,7 @@ impl StepFunctions<'_, '_, '_> {
         let mut reader = Reader {
             cluster: &self.rollout.objects.cluster,
             reads: 0,
-            node: None,
+            nodes: BTreeMap::new(),
             warning: None,
         };
         let collected = reader.collect(&selected).await;
@@ -69,6 +69,7 @@ impl StepFunctions<'_, '_, '_> {
     async fn trackers_of_other(&self, application: &NamespacedName) -> Result<Result<Vec<Tracker>, String>, Stop> {
         let (env, cluster) = (self.rollout.env(), &self.rollout.objects.cluster);
         let id = ObjectId {
+            cluster: LOCAL.to_owned(),
             api_version: "core.oam.dev/v1beta1".to_owned(),
             kind: "Application".to_owned(),
             namespace: application.namespace.clone(),
@@ -95,7 +96,7 @@ impl StepFunctions<'_, '_, '_> {
 
 fn selected<'e>(query: &EndpointQuery, entries: impl Iterator<Item = &'e ManagedResource>) -> Vec<Selected> {
     let mut seen = HashSet::new();
-    let entries = entries.filter(|entry| is_local(&entry.cluster) && query.selects(entry));
+    let entries = entries.filter(|entry| query.selects(entry));
     let selected = entries.filter_map(|entry| {
         let id = ObjectId::of_entry(entry);
         let source = Source::of(&id)?;
@@ -109,8 +110,8 @@ fn selected<'e>(query: &EndpointQuery, entries: impl Iterator<Item = &'e Managed
 struct Reader<'c, 'p> {
     cluster: &'c Cluster<'p>,
     reads: usize,
-    /// The address of a node, once it was looked for.
-    node: Option<String>,
+    /// The address of a node, by the cluster where it was looked for.
+    nodes: BTreeMap<String, String>,
     /// The first reason why endpoints lack something.
     warning: Option<String>,
 }
@@ -119,18 +120,22 @@ impl Reader<'_, '_> {
     async fn collect(&mut self, selected: &[Selected]) -> Result<Vec<Value>, String> {
         let mut endpoints = Vec::new();
         for (id, source, component) in selected {
-            endpoints.extend(self.of_object(id, *source, component).await?);
+            let origin = Origin {
+                cluster: &id.cluster,
+                component,
+            };
+            endpoints.extend(self.of_object(id, *source, origin).await?);
             check_count(&endpoints)?;
         }
         Ok(endpoints)
     }
 
-    async fn of_object(&mut self, id: &ObjectId, source: Source, component: &str) -> Result<Vec<Value>, String> {
+    async fn of_object(&mut self, id: &ObjectId, source: Source, origin: Origin<'_>) -> Result<Vec<Value>, String> {
         let Some(live) = self.read(id).await? else {
             return Ok(Vec::new());
         };
-        let Some(Children { kinds, selector }) = children(source, &live) else {
-            return Ok(self.of_live(&live, source, component).await);
+        let Some(Children { kinds, selector }) = children(source, &live, origin.cluster) else {
+            return Ok(self.of_live(&live, source, origin).await);
         };
         // Each tenant can set the labels of an object.
         let applied = (source == Source::Kustomization).then(|| inventory(&live));
@@ -141,26 +146,28 @@ impl Reader<'_, '_> {
                 listed.retain(|object| applied.contains(inventory_id(object).as_str()));
             }
             for live in listed {
-                endpoints.extend(self.of_live(&live, *source, component).await);
+                endpoints.extend(self.of_live(&live, *source, origin).await);
                 check_count(&endpoints)?;
             }
         }
         Ok(endpoints)
     }
 
-    async fn of_live(&mut self, live: &Value, source: Source, component: &str) -> Vec<Value> {
+    async fn of_live(&mut self, live: &Value, source: Source, origin: Origin<'_>) -> Vec<Value> {
         match source {
-            Source::Ingress => of_ingress(live, component),
-            Source::Route => of_route(live, component, self.listener(live).await),
-            Source::Service if live["spec"]["type"] == "NodePort" => of_service(live, component, &self.node().await),
-            Source::Service => of_service(live, component, ""),
+            Source::Ingress => of_ingress(live, origin),
+            Source::Route => of_route(live, origin, self.listener(live, origin.cluster).await),
+            Source::Service if live["spec"]["type"] == "NodePort" => {
+                of_service(live, origin, &self.node(origin.cluster).await)
+            }
+            Source::Service => of_service(live, origin, ""),
             Source::HelmRelease | Source::Kustomization => Vec::new(),
         }
     }
 
     /// Returns the listener of the Gateway of a route, or else the default one, as KubeVela does.
-    async fn listener(&mut self, route: &Value) -> Listener {
-        let Some((id, name)) = gateway_of(route) else {
+    async fn listener(&mut self, route: &Value, cluster: &str) -> Listener {
+        let Some((id, name)) = gateway_of(route, cluster) else {
             return Listener::default();
         };
         let gateway = match self.read(&id).await {
@@ -174,11 +181,12 @@ impl Reader<'_, '_> {
         found.unwrap_or_default()
     }
 
-    async fn node(&mut self) -> String {
-        if let Some(node) = &self.node {
+    async fn node(&mut self, cluster: &str) -> String {
+        if let Some(node) = self.nodes.get(cluster) {
             return node.clone();
         }
         let nodes = ObjectId {
+            cluster: cluster.to_owned(),
             api_version: "v1".to_owned(),
             kind: "Node".to_owned(),
             namespace: String::new(),
@@ -191,7 +199,7 @@ impl Reader<'_, '_> {
                 String::new()
             }
         };
-        self.node = Some(node.clone());
+        self.nodes.insert(cluster.to_owned(), node.clone());
         node
     }
 

@@ -3,10 +3,10 @@ use serde_json::{Map, Value, json};
 use crate::api::NamespacedName;
 use crate::api::oam::labels;
 use crate::controllers::oam::dispatch::bookkeeping::label;
-use crate::controllers::oam::functions::config;
-use crate::controllers::oam::functions::http::StepPermit;
+use crate::controllers::oam::functions::http::HttpPermit;
 use crate::controllers::oam::functions::objects::{self, DEFAULT_NAMESPACE, Deletion, ObjectSelection};
 use crate::controllers::oam::functions::variables::variable;
+use crate::controllers::oam::functions::{self, config};
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
 use crate::controllers::oam::reconciler::apply::{Creator, ToApply};
 use crate::controllers::oam::reconciler::cluster::Cluster;
@@ -14,7 +14,7 @@ use crate::controllers::oam::reconciler::env::Env;
 use crate::controllers::oam::reconciler::failure::Stop;
 use crate::controllers::oam::reconciler::rollout::Rollout;
 use crate::controllers::oam::steps::{Answer, Call, Functions, patch_object};
-use crate::controllers::oam::trackers::{LOCAL, is_local};
+use crate::controllers::oam::trackers::LOCAL;
 use crate::controllers::oam::workflow::{FailureReason, ValueStore};
 use crate::runtime::kube_client::ApiError;
 
@@ -29,7 +29,7 @@ pub(super) struct StepFunctions<'r, 'x, 'p> {
     pub(super) step_id: &'r str,
     pub(super) stop: Option<Stop>,
     /// The permit for requests, from the first request to the end of the step.
-    pub(super) permit: Option<StepPermit>,
+    pub(super) permit: Option<HttpPermit>,
 }
 
 impl Functions for StepFunctions<'_, '_, '_> {
@@ -71,12 +71,12 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
             ("http", "do") => {
                 let env = self.env();
                 let secrets = self.cluster().secrets();
-                let requests = &env.reconciler.step_requests;
+                let requests = &env.reconciler.http_requests;
                 Ok(requests.send(env.name, params, &secrets, &mut self.permit).await)
             }
             ("config", function) => self.config(function, params).await,
             ("multicluster", "deploy") => self.rollout.deploy_policies(params).await,
-            ("multicluster", "list-clusters") => Ok(self.list_clusters().await),
+            ("multicluster", "list-clusters") => Ok(self.list_clusters()),
             ("multicluster", "get-placements-from-topology-policies") => Ok(self.rollout.placements(params)),
             ("query", "collectServiceEndpoints") => self.collect_endpoints(params).await,
             ("metrics", "promCheck") => self.check_metrics(params).await,
@@ -117,27 +117,27 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
         }
     }
 
-    /// Answers with the controller's own cluster. Fails if others are joined: a step would take the answer for all.
-    async fn list_clusters(&self) -> Answer {
-        match self.env().reconciler.clusters.list().await {
-            Err(message) => Answer::failed(message),
-            Ok(joined) => match joined.first() {
-                Some(cluster) => {
-                    Answer::failed(format!("cluster {} is not supported by this controller", cluster.name))
-                }
-                None => Answer::Returned(json!({ "outputs": { "clusters": [LOCAL] } })),
-            },
-        }
+    fn list_clusters(&self) -> Answer {
+        let listed = self.env().reconciler.clusters.list();
+        let clusters = listed.map(|joined| {
+            let names = joined.iter().map(|cluster| cluster.name.as_str());
+            let clusters: Vec<&str> = std::iter::once(LOCAL).chain(names).collect();
+            json!({ "outputs": { "clusters": clusters } })
+        });
+        clusters.into()
     }
 
     async fn apply(&mut self, params: &Value) -> Result<Answer, Stop> {
-        let patched = patch_object(params["value"].clone(), params);
-        let object = match patched.and_then(|object| manifest(self.env().name, params, object)) {
-            Ok(object) => object,
+        let patched = functions::cluster(params).and_then(|cluster| {
+            let object = patch_object(params["value"].clone(), params)?;
+            Ok((manifest(self.env().name, &cluster, object)?, cluster))
+        });
+        let (object, cluster) = match patched {
+            Ok(patched) => patched,
             Err(message) => return Ok(Answer::failed(message)),
         };
-        Ok(match self.dispatch(params, vec![object.clone()]).await? {
-            Ok(()) => Answer::Returned(json!({ "value": self.rollout.objects.live(&object).await })),
+        Ok(match self.dispatch(&cluster, vec![object.clone()]).await? {
+            Ok(()) => Answer::Returned(json!({ "value": self.rollout.objects.live(&cluster, &object).await })),
             Err(message) => Answer::failed(message),
         })
     }
@@ -152,26 +152,26 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
                 values.len()
             )));
         }
-        let objects: Result<Vec<_>, _> = values
-            .into_iter()
-            .map(|object| manifest(self.env().name, params, object))
-            .collect();
-        let objects = match objects {
+        let objects = functions::cluster(params).and_then(|cluster| {
+            let manifest = |object| manifest(self.env().name, &cluster, object);
+            let objects = values.into_iter().map(manifest).collect::<Result<Vec<_>, _>>()?;
+            Ok((objects, cluster))
+        });
+        let (objects, cluster) = match objects {
             Ok(objects) => objects,
             Err(message) => return Ok(Answer::failed(message)),
         };
-        if let Err(message) = self.dispatch(params, objects.clone()).await? {
+        if let Err(message) = self.dispatch(&cluster, objects.clone()).await? {
             return Ok(Answer::failed(message));
         }
         let mut live = Vec::new();
         for object in &objects {
-            live.push(self.rollout.objects.live(object).await);
+            live.push(self.rollout.objects.live(&cluster, object).await);
         }
         Ok(Answer::Returned(json!({ "value": live })))
     }
 
-    async fn dispatch(&mut self, params: &Value, objects: Vec<Value>) -> Result<Result<(), String>, Stop> {
-        let cluster = params["cluster"].as_str().unwrap_or_default();
+    async fn dispatch(&mut self, cluster: &str, objects: Vec<Value>) -> Result<Result<(), String>, Stop> {
         // A patched object still belongs to its component.
         let text = |manifest: &Value, name: &str| label(manifest, name).unwrap_or_default().to_owned();
         let batch = objects.into_iter().map(|manifest| ToApply {
@@ -222,17 +222,19 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
     /// Applies a changed object as an object of the Application, which records it and keeps its state. Refuses an
     /// object of no or another Application, unless a policy adopts it.
     async fn patch(&mut self, params: &Value) -> Result<Answer, Stop> {
-        let changed = match self.read_and_patch(params).await {
+        let (changed, cluster) = match self.read_and_patch(params).await {
             Ok(changed) => changed,
             Err(message) => return Ok(Answer::failed(message)),
         };
-        Ok(match self.dispatch(params, vec![changed.clone()]).await? {
-            Ok(()) => objects::patched(self.rollout.objects.live(&changed).await),
+        Ok(match self.dispatch(&cluster, vec![changed.clone()]).await? {
+            Ok(()) => objects::patched(self.rollout.objects.live(&cluster, &changed).await),
             Err(message) => Answer::failed(message),
         })
     }
 
-    async fn read_and_patch(&self, params: &Value) -> Result<Value, String> {
+    /// Returns the changed object with its cluster.
+    async fn read_and_patch(&self, params: &Value) -> Result<(Value, String), String> {
+        let cluster = functions::cluster(params)?;
         let id = objects::patch(params)?;
         self.cluster().check_read(&id).await?;
         let live = match self.cluster().objects.read(&id).await {
@@ -242,7 +244,7 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
         };
         self.cluster().check_record(&live)?;
         let changed = patch_object(objects::desired(live), params)?;
-        manifest(self.env().name, params, changed)
+        Ok((manifest(self.env().name, &cluster, changed)?, cluster))
     }
 
     async fn delete(&mut self, params: &Value) -> Result<Answer, Stop> {
@@ -268,7 +270,12 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
             .await
             .map_err(|error| format!("failed to list {}: {error}", target.kind))?;
         match objects.len() {
-            0..=MAX_OBJECTS => Ok(objects.iter().map(ObjectId::of).collect()),
+            0..=MAX_OBJECTS => {
+                let ids = objects
+                    .iter()
+                    .map(|object| ObjectId::of(object).in_cluster(&target.cluster));
+                Ok(ids.collect())
+            }
             count => Err(format!("{count} objects match, more than the limit of {MAX_OBJECTS}")),
         }
     }
@@ -335,11 +342,7 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
     }
 }
 
-pub(super) fn manifest(application: &NamespacedName, params: &Value, mut object: Value) -> Result<Value, String> {
-    let cluster = params["cluster"].as_str().unwrap_or_default();
-    if !is_local(cluster) {
-        return Err(format!("this controller does not serve the cluster {cluster}"));
-    }
+pub(super) fn manifest(application: &NamespacedName, cluster: &str, mut object: Value) -> Result<Value, String> {
     let id = ObjectId::of(&object);
     if id.api_version.is_empty() || id.kind.is_empty() || id.name.is_empty() {
         return Err("the object needs apiVersion, kind and metadata.name".to_owned());

@@ -8,7 +8,6 @@ use crate::controllers::oam::reconciler::apply::Ledger;
 use crate::controllers::oam::reconciler::env::Env;
 use crate::controllers::oam::reconciler::evaluations::RenderAnswers;
 use crate::controllers::oam::reconciler::failure::Stop;
-use crate::controllers::oam::reconciler::observed::Observed;
 use crate::controllers::oam::reconciler::outcome::{Change, Outcome};
 use crate::controllers::oam::reconciler::revise::{Current, record_run};
 use crate::controllers::oam::revisions::names::is_revision_of;
@@ -56,11 +55,6 @@ pub async fn restart_if_due(
         ..WorkflowStatus::default()
     });
     Ok(())
-}
-
-pub fn is_deployed(observed: &Observed, outcome: &Outcome) -> bool {
-    let is_observed = outcome.observed_generation == observed.app.metadata.generation;
-    is_observed && outcome.workflow.as_ref().and_then(finished_state).is_some()
 }
 
 /// Steps have succeeded, but nothing records their objects for this generation: the spec was changed without a new

@@ -55,7 +55,7 @@ impl StepFunctions<'_, '_, '_> {
             return Answer::Returned(response);
         }
         let secrets = self.rollout.objects.cluster.secrets();
-        let requests = &env.reconciler.step_requests;
+        let requests = &env.reconciler.http_requests;
         let answer = requests.send(env.name, &call.params, &secrets, &mut self.permit).await;
         env.answers.lock().record(self.step_id, &call, &answer);
         answer

@@ -18,18 +18,16 @@ use tokio::time::Instant;
 use super::conditions::{self, phase};
 use super::failure::{Failure, Stop};
 use super::new_id;
-use super::policies::find_unsupported_clusters;
 use super::rollout::render::{Placed, with_inputs};
 use super::rollout::{Deployment, Rollout, Steps, completed_steps};
 use crate::api::oam::{WorkflowStatus, WorkflowStep};
 use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::parse::place_of;
-use crate::controllers::oam::trackers::is_local;
 use crate::controllers::oam::workflow::{
     FailureReason, InputUsage, State, StepResult, StepTask, ValueStore, WorkflowTurn, is_apply_component,
 };
 use lifecycle::finished_state;
-pub(super) use lifecycle::{end_run, is_deployed, restart_if_due};
+pub(super) use lifecycle::{end_run, restart_if_due};
 
 pub(super) struct Run<'r, 'x, 'p> {
     rollout: &'r mut Rollout<'x, 'p>,
@@ -39,7 +37,7 @@ pub(super) async fn run_workflow(rollout: &mut Rollout<'_, '_>) -> Result<State,
     let env = rollout.env();
     let _timer = env.reconciler.metrics.time(PassStage::Workflow);
     let parsed = rollout.target.parsed;
-    let steps = completed_steps(parsed)?;
+    let steps = completed_steps(parsed, env.placement_settings())?;
     let workflow = rollout.outcome.workflow.as_mut();
     if let Some(workflow) = workflow.filter(|workflow| workflow.mode.is_empty()) {
         workflow.mode.clone_from(&parsed.workflow.mode);
@@ -51,10 +49,6 @@ pub(super) async fn run_workflow(rollout: &mut Rollout<'_, '_>) -> Result<State,
     let workflow = rollout.outcome.workflow.clone().unwrap_or_default();
     if let Some(state) = finished_state(&workflow) {
         return Ok(state);
-    }
-    let unsupported = find_unsupported_clusters(env, parsed).await?;
-    if !unsupported.is_empty() {
-        return Err(Stop::Unsupported(unsupported));
     }
     Run { rollout }.turn(&steps, workflow).await
 }
@@ -224,12 +218,10 @@ impl Run<'_, '_, '_> {
                 }));
             }
         };
-        let place = place_of(declared);
-        if !is_local(&place.cluster) {
-            let message = format!("this controller does not serve the cluster {}", place.cluster);
-            return Ok(Err(execute_failure(message)));
-        }
-        let component = Placed { component, place };
+        let component = Placed {
+            component,
+            place: place_of(declared),
+        };
         let rendered = self.rollout.render_or_stop(&component).await?;
         Ok(rendered.map_err(execute_failure).map(|objects| Deployment {
             index: step,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::context::CLUSTER_VERSION;
 use super::{ComponentObjects, Release, ReleaseObject, identified_workload};
 use crate::controllers::oam::context::Context;
 use crate::controllers::oam::parse::ParsedComponent;
@@ -70,6 +71,11 @@ impl ReleaseComponent<'_> {
         traits.any(|template| reads_output_status(template.source))
     }
 
+    /// Lets templates see the version of the joined cluster of the place. Its fields are empty otherwise.
+    pub fn set_cluster_version(&mut self, version: Value) {
+        self.context.insert(CLUSTER_VERSION, version);
+    }
+
     /// Lets traits see the status of the live workload.
     pub fn set_output_status(&mut self, status: Option<Value>) {
         self.output_status = status;
@@ -96,7 +102,7 @@ impl ReleaseComponent<'_> {
         let place = self.place;
         let owner = release.owner(&component.component.name, place);
         let mut workload = identified_workload(&rendered, &owner, &component.type_label);
-        place.move_object(&mut workload, "", component, &release.name.namespace);
+        place.move_object(&mut workload, false, &release.name.namespace);
         let is_managed = component.traits.iter().any(|one| one.definition.spec.manage_workload);
         let mut objects = Vec::new();
         if !is_managed {

@@ -11,6 +11,10 @@ use crate::controllers::oam::context::Context;
 use crate::controllers::oam::parse::{Parsed, ParsedComponent};
 use crate::controllers::oam::placement::Place;
 use crate::controllers::oam::render::identity::component_hash;
+use crate::controllers::oam::trackers::is_local;
+
+/// The field with the version of the cluster that an object goes to.
+pub(super) const CLUSTER_VERSION: &str = "clusterVersion";
 
 impl Release {
     /// Returns what the templates of all components and policies see.
@@ -22,7 +26,7 @@ impl Release {
             "appRevisionNum": self.revision.revision,
             "appLabels": self.labels,
             "appAnnotations": self.annotations,
-            "clusterVersion": self.cluster_version,
+            CLUSTER_VERSION: self.cluster_version,
         }))
     }
 
@@ -37,7 +41,7 @@ impl Release {
             "workflowName": self.workflow_name,
             "replicaKey": "",
             "cluster": "",
-            "clusterVersion": unknown_version(),
+            CLUSTER_VERSION: unknown_version(),
             "components": null,
             "revision": "",
         })));
@@ -59,6 +63,9 @@ impl Release {
             "revision": revision,
         }));
         context.extend(place.context());
+        if !is_local(&place.cluster) {
+            context.insert(CLUSTER_VERSION.to_owned(), unknown_version());
+        }
         Context::new(Arc::clone(shared), context)
     }
 

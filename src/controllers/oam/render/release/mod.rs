@@ -18,6 +18,7 @@ use crate::controllers::oam::render::cache_key::{CacheKey, post_dispatch_key};
 use crate::controllers::oam::render::component::{Output, Rendered, Template, apply_trait, render_template};
 use crate::controllers::oam::render::evaluate::{Cause, Error, Evaluate, Subject};
 use crate::controllers::oam::render::identity::{Owner, Part, identify, remove_resource_type, set_workload_reference};
+use crate::controllers::oam::trackers::LOCAL;
 
 pub use component::ReleaseComponent;
 use context::fields;
@@ -35,7 +36,7 @@ pub struct Release {
     annotations: Map<String, Value>,
     publish_version: String,
     workflow_name: String,
-    /// The version of the cluster, as templates see it.
+    /// The version of the controller's own cluster, as templates see it.
     cluster_version: Value,
     /// The context of all components, built with the first component.
     shared_context: OnceLock<Arc<Map<String, Value>>>,
@@ -78,6 +79,9 @@ pub struct ReleaseObject {
     /// The key in `outputs`, empty for the workload.
     pub key: String,
     pub stage: Stage,
+    /// Stays in the controller's own cluster, whatever the place: an object of a policy, or of a trait for the control
+    /// plane only.
+    pub is_local: bool,
 }
 
 /// The objects of a component, but for objects of the last stage, and what they were rendered from.
@@ -242,10 +246,13 @@ impl Release {
             trait_: output.trait_type.clone(),
             key: output.key.clone(),
             stage: Stage::DefaultDispatch,
+            is_local: true,
         });
-        Ok(std::iter::once(ReleaseObject::workload(workload))
-            .chain(outputs)
-            .collect())
+        let workload = ReleaseObject {
+            is_local: true,
+            ..ReleaseObject::workload(workload)
+        };
+        Ok(std::iter::once(workload).chain(outputs).collect())
     }
 
     fn owner<'o>(&'o self, component: &'o str, place: &'o Place) -> Owner<'o> {
@@ -281,8 +288,9 @@ impl Release {
         place: &Place,
     ) -> ReleaseObject {
         let mut object = identified_output(output, owner);
-        place.move_object(&mut object, &output.trait_type, component, &self.name.namespace);
         let trait_ = component.traits.iter().find(|one| one.type_label == output.trait_type);
+        let is_local = trait_.is_some_and(|trait_| trait_.definition.spec.control_plane_only);
+        place.move_object(&mut object, is_local, &self.name.namespace);
         if let Some(spec) = trait_.map(|trait_| &trait_.definition.spec) {
             if !spec.workload_ref_path.is_empty() {
                 set_workload_reference(&mut object, &spec.workload_ref_path, workload);
@@ -298,6 +306,7 @@ impl Release {
             trait_: output.trait_type.clone(),
             key: output.key.clone(),
             stage: stage.unwrap_or_default(),
+            is_local,
         }
     }
 }
@@ -309,6 +318,17 @@ impl ReleaseObject {
             trait_: String::new(),
             key: String::new(),
             stage: Stage::DefaultDispatch,
+            is_local: false,
+        }
+    }
+
+    /// Returns the cluster of the object of a component at a place; an empty text if the place names none.
+    #[must_use]
+    pub fn cluster<'a>(&self, place: &'a Place) -> &'a str {
+        if self.is_local && !place.cluster.is_empty() {
+            LOCAL
+        } else {
+            &place.cluster
         }
     }
 }

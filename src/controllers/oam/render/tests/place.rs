@@ -2,7 +2,7 @@ use super::*;
 use crate::controllers::oam::parse::Parsed;
 use crate::controllers::oam::placement::Place;
 use crate::controllers::oam::render::component::Output;
-use crate::controllers::oam::render::release::ComponentObjects;
+use crate::controllers::oam::render::release::{ComponentObjects, unknown_version};
 
 fn parsed() -> (Application, Parsed) {
     let traits = json!([{ "type": "expose" }, { "type": "central" }]);
@@ -108,6 +108,64 @@ fn objects_without_a_place_have_no_cluster_while_templates_see_the_local_one() {
     assert_eq!(summary(&objects), expected);
     let fields = ["namespace", "cluster", "replicaKey"].map(|name| context(&objects, name));
     assert_eq!(fields, ["team", "local", ""]);
+}
+
+#[test]
+fn objects_of_a_joined_cluster_go_there_but_for_those_of_traits_for_the_control_plane() {
+    let place = Place {
+        cluster: "east".to_owned(),
+        namespace: "prod".to_owned(),
+        ..Place::default()
+    };
+    let objects = objects_at(&place);
+    let expected = [
+        json!(["Pod", "prod", "east", null]),
+        json!(["Service", "prod", "east", null]),
+        json!(["ConfigMap", "team", "local", null]),
+    ];
+    assert_eq!(summary(&objects), expected);
+    let clusters = |place: &Place| -> Vec<String> {
+        let objects = objects.objects.iter();
+        objects.map(|object| object.cluster(place).to_owned()).collect()
+    };
+    assert_eq!(clusters(&place), ["east", "east", "local"]);
+    assert_eq!(clusters(&Place::default()), ["", "", ""]);
+    assert_eq!(context(&objects, "cluster"), "east");
+}
+
+#[test]
+fn templates_see_the_version_of_the_cluster_of_their_place() {
+    let (app, parsed) = parsed();
+    let settings = ReleaseSettings {
+        is_strict: false,
+        has_stages: true,
+    };
+    let name = NamespacedName::new("team", "shop");
+    let own = json!({ "minor": 35 });
+    let release = Release::new(name, &app, LatestRevision::default(), own.clone(), settings);
+    let rendered = Arc::new(Rendered {
+        workload: Map::new(),
+        outputs: Vec::new(),
+    });
+    let version = |cluster: &str, known: Option<Value>| {
+        let place = Place {
+            cluster: cluster.to_owned(),
+            ..Place::default()
+        };
+        let mut prepared = release.component(&parsed, &parsed.components[0], &place);
+        if let Some(known) = known {
+            prepared.set_cluster_version(known);
+        }
+        let context = prepared.objects([0; 32], Arc::clone(&rendered)).context;
+        context.get("clusterVersion").cloned()
+    };
+    assert_eq!(version("", None), Some(own.clone()));
+    assert_eq!(version("local", None), Some(own));
+    assert_eq!(version("east", None), Some(unknown_version()));
+    assert_eq!(
+        version("east", Some(json!({ "minor": 30 }))),
+        Some(json!({ "minor": 30 }))
+    );
 }
 
 #[test]
