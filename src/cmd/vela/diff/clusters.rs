@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
+use crate::budget::Budget;
 use crate::cmd::vela::joined::Clusters;
 use crate::controllers::oam::objects::{Autoscalers, ClusterObjects};
 use crate::controllers::oam::trackers::{LOCAL, cluster_name};
@@ -27,8 +28,9 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    fn new(client: Client, version: Value) -> Self {
-        let objects = ClusterObjects::new(client.clone(), NO_RESYNC, |_| {});
+    fn new(name: &str, client: Client, version: Value) -> Self {
+        let cache = ClusterObjects::cache(Budget::new("objects", u64::MAX), None);
+        let objects = ClusterObjects::with_cache(client.clone(), name, NO_RESYNC, None, cache, |_| {});
         let mut discovery = JoinSet::new();
         discovery.spawn(objects.clone().run());
         Self {
@@ -66,7 +68,7 @@ impl ComparedClusters {
             LOCAL => problem,
             joined => format!("cluster {joined} can't be reached: {problem}"),
         })?;
-        let cluster = Arc::new(Cluster::new(reached.client, reached.version));
+        let cluster = Arc::new(Cluster::new(name, reached.client, reached.version));
         compared.insert(name.to_owned(), Arc::clone(&cluster));
         Ok(cluster)
     }
