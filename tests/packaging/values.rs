@@ -24,6 +24,7 @@ async fn invalid_settings_are_rejected() {
         ("oam.definitions.namespace=Not A Name", "/oam/definitions/namespace"),
         ("oam.rules[0].resources[0]=pods", "/oam/rules/0"),
         ("oam.velaCompat=perhaps", "/oam/velaCompat"),
+        ("oam.clusters.enabled=perhaps", "/oam/clusters/enabled"),
         (
             "oam.enabled=true,oam.velaCompat=true",
             "set image.digest, or a tag such as v1.11.0",
