@@ -160,6 +160,11 @@ async fn set_up_oam(
         );
     }
     oam.fetcher = without_api_server(&oam.fetcher, &options.source).await?;
+    oam.joined.fetcher = without_api_server(&oam.joined.fetcher, &options.source).await?;
+    oam.joined.requests = metrics.requests.clone();
+    if let SourceOptions::Cluster(cluster) = &options.source {
+        oam.joined.write_fence.clone_from(&cluster.write_fence);
+    }
     let webhooks = prepare_webhooks(&options.source, &oam, parts, &metrics.requests, patience).await?;
     Ok(oam::setup(context, &oam, parts, webhooks))
 }

@@ -53,7 +53,7 @@ async fn the_flags_of_kubevela_are_listed_by_their_effect() {
         "Always as with the default: flags",
         "Without effect: flags",
         "Not supported yet: flags",
-        "--enable-cluster-gateway ",
+        "--enable-cluster-metrics ",
         "Not supported yet: feature gates",
     ];
     let positions = headings.map(lines);

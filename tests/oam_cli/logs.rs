@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::Router;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 
 use super::{Output, execute};
@@ -31,7 +33,8 @@ fn application() -> Value {
 
 fn context() -> Value {
     let resources = json!([
-        { "labelSelector": { "job": "build" } }, { "name": "gone" }, { "name": "../../secrets/x" }, { "cluster": "edge" }, {},
+        { "labelSelector": { "job": "build" } }, { "name": "gone" }, { "name": "../../secrets/x" }, { "cluster": "edge", "labelSelector": { "job": "build" } },
+        {},
     ]);
     let logs = json!({
         "build": { "source": { "resources": resources } },
@@ -62,7 +65,24 @@ fn log(query: &str, reads: usize) -> String {
     lines.collect()
 }
 
-fn answer(uri: &Uri, requests: &AtomicUsize) -> Response {
+/// The Secret of cluster edge, which is reached without TLS.
+fn joined(address: SocketAddr) -> Value {
+    let data = [
+        ("endpoint", format!("http://{address}")),
+        ("token", "hunter2".to_owned()),
+    ];
+    let data = data.map(|(key, value)| (key.to_owned(), ByteString(value.into_bytes())));
+    let mut secret = serde_json::to_value(Secret {
+        data: Some(data.into()),
+        ..Secret::default()
+    })
+    .unwrap();
+    let labels = json!({ "cluster.core.oam.dev/cluster-credential-type": "ServiceAccountToken" });
+    secret["metadata"] = json!({ "name": "edge", "namespace": "vela-system", "labels": labels });
+    secret
+}
+
+fn answer(uri: &Uri, requests: &AtomicUsize, edge: Option<SocketAddr>) -> Response {
     let query = uri.query().unwrap_or_default();
     let reads = requests.load(Ordering::SeqCst);
     // The pods end after some reads.
@@ -89,22 +109,37 @@ fn answer(uri: &Uri, requests: &AtomicUsize) -> Response {
                 "reason": "BadRequest", "message": "container \"main\" is waiting to start" });
             (StatusCode::BAD_REQUEST, status.to_string()).into_response()
         }
-        "/api/v1/namespaces/default/pods/gone" => {
-            let status = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404,
-                "reason": "NotFound", "message": "pods \"gone\" not found" });
-            (StatusCode::NOT_FOUND, status.to_string()).into_response()
-        }
+        "/api/v1/namespaces/default/pods/gone" => not_found("pods \"gone\" not found"),
+        "/api/v1/namespaces/vela-system/secrets/edge" => match edge {
+            Some(address) => joined(address).to_string().into_response(),
+            None => not_found("secrets \"edge\" not found"),
+        },
+        "/version" => json!({ "major": "1", "minor": "35", "gitVersion": "v1.35.0" })
+            .to_string()
+            .into_response(),
         path => panic!("unexpected request: {path}"),
     }
 }
 
+fn not_found(message: &str) -> Response {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound", "message": message,
+    });
+    (StatusCode::NOT_FOUND, status.to_string()).into_response()
+}
+
 impl Server {
     async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    /// Starts a server to which cluster edge is joined.
+    async fn start_with(edge: Option<SocketAddr>) -> Self {
         let requests = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&requests);
         let service = Router::new().fallback(move |uri: Uri| {
             let counter = Arc::clone(&counter);
-            async move { answer(&uri, &counter) }
+            async move { answer(&uri, &counter, edge) }
         });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -125,12 +160,33 @@ async fn logs_of_the_pods_of_a_step_are_printed() {
     let output = server.logs(&["--step", "build"]).await;
     assert_eq!(output.code, Some(1));
     assert!(output.stdout.contains("build-1/main: line 1 [31m\n"), "{output:?}");
-    assert!(
-        output.stdout.contains("pods in cluster edge are not shown"),
-        "{output:?}"
-    );
+    let note = "pods in cluster edge are not shown: no such cluster in namespace vela-system";
+    assert!(output.stdout.contains(note), "{output:?}");
     let error = "error: build-2/main: container \"main\" is waiting to start";
     assert!(output.stderr.contains(error), "{output:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_in_joined_clusters_are_shown_with_their_cluster() {
+    let edge = Server::start().await;
+    let server = Server::start_with(Some(edge.address)).await;
+    let joined = ["--step", "build", "--allow-insecure-clusters"];
+    let output = server.logs(&joined).await;
+    assert!(output.stdout.contains("build-1/main: line 1 "), "{output:?}");
+    assert!(
+        output.stdout.contains("build-1/main in cluster edge: line 1 "),
+        "{output:?}"
+    );
+    let only = server.logs(&[&joined[..], &["--cluster", "edge"]].concat()).await;
+    assert!(
+        only.stdout.contains("build-1/main in cluster edge: line 2 "),
+        "{only:?}"
+    );
+    assert!(!only.stdout.contains("build-1/main: "), "{only:?}");
+    let refused = server.logs(&["--step", "build"]).await;
+    let note = "pods in cluster edge are not shown: endpoint is not https";
+    assert!(refused.stdout.contains(note), "{refused:?}");
+    assert!(!format!("{output:?}{only:?}{refused:?}").contains("hunter2"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -151,6 +207,11 @@ async fn new_lines_are_printed_once_until_the_pods_have_ended() {
         .collect();
     assert_eq!(lines, expected);
     assert_eq!(output.matches("is waiting to start").count(), 1, "{output}");
+    assert_eq!(
+        output.matches("pods in cluster edge are not shown").count(),
+        1,
+        "{output}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,6 +4,7 @@ mod clusters;
 mod definitions;
 mod diff;
 mod inspect;
+mod joined;
 mod logs;
 mod operations;
 mod placed;

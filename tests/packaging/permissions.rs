@@ -262,6 +262,18 @@ async fn the_controller_of_kubevelas_applications_may_do_everything_unless_rules
 }
 
 #[tokio::test]
+async fn joined_clusters_add_permissions_on_the_secrets_beside_the_definitions() {
+    let settings =
+        "--set=oam.enabled=true,oam.clusterAdmin=false,oam.definitions.namespace=apps,oam.clusters.enabled=true";
+    let all = permissions(&[settings]).await;
+    assert_eq!(all["sea:portolan:clusters in apps"], ["secrets: get list watch"]);
+    let added = ["namespaces kube-system: get"];
+    assert_eq!(all["sea:portolan:oam in everywhere"][OAM.len()..], added);
+    let admin = permissions(&["--set=oam.enabled=true,oam.clusters.enabled=true"]).await;
+    assert!(!admin.keys().any(|role| role.contains("clusters")), "{admin:#?}");
+}
+
+#[tokio::test]
 async fn webhooks_add_permissions_for_their_certificate_and_for_what_they_look_up() {
     let added = async |more: &str| {
         let settings = format!("--set=oam.enabled=true,oam.clusterAdmin=false,{more}");

@@ -24,6 +24,7 @@ async fn invalid_settings_are_rejected() {
         ("oam.definitions.namespace=Not A Name", "/oam/definitions/namespace"),
         ("oam.rules[0].resources[0]=pods", "/oam/rules/0"),
         ("oam.velaCompat=perhaps", "/oam/velaCompat"),
+        ("oam.clusters.enabled=perhaps", "/oam/clusters/enabled"),
         (
             "oam.enabled=true,oam.velaCompat=true",
             "set image.digest, or a tag such as v1.11.0",
@@ -373,6 +374,10 @@ async fn settings_become_flags_unless_they_are_defaults() {
             "--leader-election-namespace=vela-system --default-service-account=default --require-identity \
              --trust-identity-annotations --privileged-namespaces=vela-system,platform --redact-secrets-in-revisions \
              --cue-memory=128MiB",
+        ),
+        (
+            "oam.enabled=true,oam.clusters.allowInsecure=true",
+            "--leader-election-namespace=vela-system --allow-insecure-clusters --cue-memory=128MiB",
         ),
         (
             "oam.enabled=true,oam.velaCompat=true,image.tag=v1.11.0",

@@ -1,19 +1,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use axum::http::{Request, header::CONTENT_TYPE};
 use clap::Args;
 use futures::{StreamExt, stream};
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Client, ResourceExt};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
-use super::{Connector, JoinedFlags};
+use super::JoinedFlags;
+use crate::cmd::flags::joined::{self, Connector};
 use crate::cmd::output::checks::{self, Checked, Finding, fine};
 use crate::cmd::{Error, output};
-use crate::controllers::oam::clusters::connection::failure;
 use crate::runtime::kube_client::call_within;
 use crate::text::truncate;
 
@@ -89,51 +85,9 @@ struct Answer {
     has_all_rights: bool,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Version {
-    git_version: String,
-}
-
 async fn ask(client: &Client) -> Result<Answer, String> {
-    let version: Version = request(client, "/version", None).await?;
-    let all = || Some("*".to_owned());
-    let review = SelfSubjectAccessReview {
-        spec: SelfSubjectAccessReviewSpec {
-            resource_attributes: Some(ResourceAttributes {
-                verb: all(),
-                group: all(),
-                resource: all(),
-                ..ResourceAttributes::default()
-            }),
-            non_resource_attributes: None,
-        },
-        ..SelfSubjectAccessReview::default()
-    };
-    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-    let reviewed: SelfSubjectAccessReview = request(client, path, Some(&review)).await?;
     Ok(Answer {
-        version: version.git_version,
-        has_all_rights: reviewed.status.is_some_and(|status| status.allowed),
+        version: joined::version(client).await?.git_version,
+        has_all_rights: joined::may(client, "*", "*", "*").await?,
     })
-}
-
-/// Gets a path, or posts a review. kube logs responses that it cannot decode, and these are from outside.
-async fn request<T: DeserializeOwned>(
-    client: &Client,
-    path: &str,
-    review: Option<&SelfSubjectAccessReview>,
-) -> Result<T, String> {
-    let invalid = |error: &dyn std::fmt::Display| format!("failed to create a request: {error}");
-    let request = match review {
-        None => Request::get(path).body(Vec::new()),
-        Some(review) => {
-            let body = serde_json::to_vec(review).map_err(|error| invalid(&error))?;
-            Request::post(path).header(CONTENT_TYPE, "application/json").body(body)
-        }
-    };
-    let request = request.map_err(|error| invalid(&error))?;
-    let text = client.request_text(request).await.map_err(|error| failure(&error))?;
-    serde_json::from_str(&text)
-        .map_err(|_| format!("the response of {path} is not that of an API server; check the endpoint"))
 }

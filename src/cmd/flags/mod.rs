@@ -7,6 +7,7 @@ pub mod declared;
 pub mod deprecated;
 pub mod fetch;
 pub mod jobs;
+pub mod joined;
 pub mod leader;
 pub mod parse;
 pub mod program_name;

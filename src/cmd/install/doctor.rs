@@ -1,3 +1,4 @@
+mod clusters;
 mod definitions;
 mod identity;
 mod requirements;
@@ -10,9 +11,11 @@ use crate::budget::ResourceMetrics;
 use crate::cmd::Error;
 use crate::cmd::flags::cluster::ClusterFlags;
 use crate::cmd::flags::database::DatabaseFlags;
+use crate::cmd::flags::joined::ConnectorFlags;
 use crate::cmd::flags::non_empty;
 use crate::cmd::output::checks::{Checked, fine, print};
 use crate::cmd::run::ControllerName;
+use crate::cmd::vela::DefinitionNamespace;
 use crate::controllers::oam::start::webhooks::find_unserved;
 use crate::cue::{self, Evaluator};
 use crate::runtime::kube_client::call;
@@ -34,6 +37,10 @@ pub struct Doctor {
     /// Path to the CUE evaluator (default: portolan-cue beside the executable or in PATH)
     #[arg(long, value_name = "FILE")]
     pub cue_evaluator: Option<String>,
+    #[command(flatten)]
+    definitions: DefinitionNamespace,
+    #[command(flatten)]
+    connector: ConnectorFlags,
     #[command(flatten)]
     pub cluster: ClusterFlags,
     #[command(flatten)]
@@ -69,6 +76,7 @@ impl Doctor {
         if is_reachable && has_oam {
             problems += print(&check_webhooks(&client).await)?;
             problems += print(&identity::check(&client).await)?;
+            problems += print(&self.check_clusters(&client).await)?;
         }
         if is_reachable && has_evaluator {
             problems += print(&definitions::check(&client, &evaluator).await)?;
@@ -77,6 +85,14 @@ impl Doctor {
             0 => Ok(()),
             1 => Err(Error::Failed("1 problem found".to_owned())),
             count => Err(Error::Failed(format!("{count} problems found"))),
+        }
+    }
+
+    async fn check_clusters(&self, client: &Client) -> Vec<Checked> {
+        let namespace = &self.definitions.system_definition_namespace;
+        match self.connector.connector(&self.cluster).await {
+            Ok(connector) => clusters::check(client, namespace, &connector).await,
+            Err(Error::Usage(message) | Error::Failed(message)) => vec![Err(message)],
         }
     }
 

@@ -8,6 +8,7 @@ mod diff;
 mod forget_cluster;
 mod forget_release;
 mod history;
+pub(in crate::cmd) mod joined;
 mod list;
 mod manifests;
 pub(in crate::cmd) mod objects;

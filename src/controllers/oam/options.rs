@@ -9,6 +9,8 @@ use crate::controllers::oam::rights::IdentityOptions;
 use crate::controllers::oam::{references, workflow};
 use crate::cue;
 use crate::http::Fetcher;
+use crate::runtime::kube_client::metrics::RequestMetrics;
+use crate::runtime::kube_client::write_fence::WriteFence;
 use crate::runtime::ownership::ShardLabel;
 use crate::server::ListenAddress;
 
@@ -72,8 +74,34 @@ pub struct Options {
     pub evaluator: cue::Options,
     /// Sends the HTTP requests of steps and components.
     pub fetcher: Fetcher,
+    pub joined: JoinedOptions,
     /// A policy override with a name changes all components whose name contains it, as in KubeVela.
     pub unanchored_overrides: bool,
+}
+
+/// The connections to joined clusters.
+#[derive(Clone, Debug)]
+pub struct JoinedOptions {
+    /// Decides which addresses are allowed.
+    pub fetcher: Fetcher,
+    /// Accepts API servers that are not verified (`--allow-insecure-clusters`).
+    pub allow_insecure: bool,
+    pub requests: RequestMetrics,
+    /// That of the controller's own client: only the process that leads writes.
+    pub write_fence: Option<WriteFence>,
+}
+
+impl JoinedOptions {
+    /// Counts no requests, and writes without a Lease.
+    #[must_use]
+    pub fn new(fetcher: Fetcher, allow_insecure: bool) -> Self {
+        Self {
+            fetcher,
+            allow_insecure,
+            requests: RequestMetrics::default(),
+            write_fence: None,
+        }
+    }
 }
 
 /// Objects that are left as others changed them, as if each Application had a policy apply-once.

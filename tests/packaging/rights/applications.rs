@@ -4,14 +4,17 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 
 use axum::http::Method;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::Api;
+use kube::api::PostParams;
 use portolan::api::oam::labels::{MASTER_SHARD, SHARD_ID};
 use serde_json::{Value, json};
 
 use super::{Grant, compare};
-use crate::oam_apps::apps::web;
+use crate::oam_apps::apps::{config, web, with_policies};
 use crate::oam_apps::{APPLICATION, REVISION, site::Site};
 use crate::packaging::release::{container_for, install_in, pod, restricted_namespace, run_to_end};
-use crate::support::control_plane::control_plane;
+use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane, control_plane};
 use crate::support::cue::executable;
 use crate::support::eventually::SOON;
 use crate::support::fault_proxy::{ApiFault, ApiRequest, FaultProxy};
@@ -35,7 +38,7 @@ async fn kubevelas_applications_need_exactly_the_granted_rights() {
     let namespace = restricted_namespace().await;
     let settings = format!(
         "--set=watchNamespace={},oam.enabled=true,oam.clusterAdmin=false,oam.definitions.install=true,\
-         oam.definitions.namespace={namespace},leaderElection.enabled=true,\
+         oam.definitions.namespace={namespace},oam.clusters.enabled=true,allowLoopback=true,leaderElection.enabled=true,\
          oam.args={{--controllers=oam,--enable-sharding,--application-revision-limit=1,--definition-revision-limit=1,\
          --application-re-sync-period=5s}}",
         site.namespace
@@ -54,6 +57,7 @@ async fn kubevelas_applications_need_exactly_the_granted_rights() {
     let portolan = Portolan::start(command);
     portolan.ready(SOON).await;
     story(&site).await;
+    deploy_to_joined_cluster(&site, &namespace).await;
     let is_excepted = |grant: &Grant| match grant.resource.as_str() {
         "apps/deployments" | "/services" => true,
         // Read only after a conflict with a revision that the cache lacks.
@@ -97,6 +101,30 @@ async fn story(site: &Site) {
     site.until(REVISION, "shop-v3", "the label", is_labeled).await;
     site.delete(APPLICATION, "shop").await;
     site.until_gone(APPLICATION, "shop").await;
+}
+
+/// Joins a cluster, deploys an Application there, and deletes it.
+async fn deploy_to_joined_cluster(site: &Site, definitions: &str) {
+    let joined = ControlPlane::start().await;
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": site.namespace } });
+    let namespace: Namespace = serde_json::from_value(namespace).unwrap();
+    let namespaces: Api<Namespace> = Api::all(joined.client().await);
+    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    let labels = json!({ "cluster.core.oam.dev/cluster-credential-type": "ServiceAccountToken" });
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "edge", "labels": labels },
+        "stringData": { "endpoint": joined.url(), "ca.crt": joined.ca_pem(), "token": ADMIN_TOKEN },
+    });
+    let secret: Secret = serde_json::from_value(secret).unwrap();
+    let secrets: Api<Secret> = Api::namespaced(control_plane().await.client().await, definitions);
+    secrets.create(&PostParams::default(), &secret).await.unwrap();
+
+    let topology = ("topology", json!({ "clusters": ["edge"] }));
+    site.declare("far", with_policies(&[config("far", "there")], &[topology]))
+        .await;
+    site.until_running("far").await;
+    site.delete(APPLICATION, "far").await;
+    site.until_gone(APPLICATION, "far").await;
 }
 
 /// Changes a definition, so that it gets a revision.

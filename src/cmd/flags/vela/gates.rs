@@ -60,7 +60,7 @@ gates! {
     DisableWebhookAutoSchedule = false, Implemented, "No webhook assigns Applications to shards";
     ValidateResourcesExist = false, Implemented, "A webhook refuses definitions of kinds that are not installed";
     EnableCueValidation = false, Unsupported, "A webhook checks that required parameters are set";
-    DisableBootstrapClusterInfo = false, Unsupported, "The versions of joined clusters are not read at the start";
+    DisableBootstrapClusterInfo = false, NoEffect, "The versions of joined clusters are not read at the start; here with the first connection";
     LegacyResourceTrackerGC = false, Unsupported, "ResourceTrackers of KubeVela before 1.2 are collected";
     EnableGlobalPolicies = false, Unsupported, "Policies of the definitions' namespace apply to all Applications";
     EnableApplicationScopedPolicies = false, Unsupported, "Policies with the scope Application are rendered";

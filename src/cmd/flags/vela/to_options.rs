@@ -12,7 +12,7 @@ use crate::controllers::oam::dispatch::admission::{Admission, ResourceTypes};
 use crate::controllers::oam::dispatch::decide::{self, UpdateMethod};
 use crate::controllers::oam::references::ReferenceScope;
 use crate::controllers::oam::rights::IdentityOptions;
-use crate::controllers::oam::{ApplyOnceMode, ControllerVersions, Options, shard_label, workflow};
+use crate::controllers::oam::{ApplyOnceMode, ControllerVersions, JoinedOptions, Options, shard_label, workflow};
 use crate::cue;
 use crate::http::Fetcher;
 use crate::runtime::kube_client::RequestTimeouts;
@@ -32,8 +32,8 @@ const MIN_RESYNC_PERIOD: Duration = Duration::from_secs(10);
 
 impl VelaFlags {
     /// Returns the options of the controller for a namespace, or for all. `pod_namespace` has the Service of webhooks.
-    /// Steps send HTTP requests by `fetcher`, to private networks only with their own flag: tenants choose the addresses,
-    /// and see the responses.
+    /// `fetcher` reaches joined clusters, whose addresses administrators choose. Steps send HTTP requests by it too, to
+    /// private networks only with their own flag: tenants choose the addresses, and see the responses.
     ///
     /// # Errors
     /// A value is invalid.
@@ -110,6 +110,7 @@ impl VelaFlags {
             webhooks: self.webhooks.options(&self.feature_gates, pod_namespace)?,
             evaluator: self.evaluator()?,
             fetcher: fetcher.with_private_networks(self.allow_private_http),
+            joined: JoinedOptions::new(fetcher, self.allow_insecure_clusters),
             unanchored_overrides: self.compat_unanchored_override,
         })
     }

@@ -1,5 +1,7 @@
 //! `portolan vela diff`.
 
+mod clusters;
+mod collected;
 mod deployed;
 mod lines;
 mod outcome;
@@ -7,34 +9,28 @@ mod print;
 mod target;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
-use kube::Client;
 use serde_json::Value;
-use tokio::task::JoinSet;
 
+use super::joined::Clusters;
 use super::manifests::{self, Manifest};
-use super::render::{EvaluatorFlags, Renderer, cluster_version};
+use super::render::EvaluatorFlags;
 use super::{ApplicationFlags, DefinitionNamespace};
+use crate::cmd::Error;
+use crate::cmd::flags::joined::ConnectorFlags;
 use crate::cmd::flags::non_empty;
-use crate::cmd::{Error, failed_to};
-use crate::controllers::oam::objects::{Autoscalers, Objects};
 use crate::cue::Evaluator;
-use crate::runtime::kube_client::call;
+use clusters::ComparedClusters;
 pub use deployed::{Deployed, Revision, read_latest};
-use outcome::Cluster;
 pub use print::print;
 pub use target::Target;
 
-/// The period of watches, of which there are none here.
-const NO_RESYNC: Duration = Duration::from_secs(3600);
-
-/// Show what deploying the Applications of a file would do in the cluster
+/// Show what deploying the Applications of a file would do in their clusters
 ///
 /// Decides about each object as the controller does with its default flags, by policies, owners and recorded manifests. The
 /// labels with the revision are compared as if there were no new one. Values of Secrets are not shown. Components that call
-/// functions are not rendered; nothing is shown as removed then.
+/// functions, or are for a joined cluster that can't be reached, are not rendered; nothing is shown as removed then.
 #[derive(Args, Debug)]
 pub struct Diff {
     /// File with Applications; `-` for the standard input
@@ -44,6 +40,8 @@ pub struct Diff {
     evaluator: EvaluatorFlags,
     #[command(flatten)]
     definitions: DefinitionNamespace,
+    #[command(flatten)]
+    connector: ConnectorFlags,
     #[command(flatten)]
     place: ApplicationFlags,
 }
@@ -65,61 +63,37 @@ impl Diff {
             )));
         }
         let shared = non_empty(Some(&self.definitions.system_definition_namespace)).unwrap_or_default();
-        let comparison = Comparison::new(&client, &self.evaluator).await?;
+        let clusters = Clusters::new(client, shared, &self.connector, &self.place.cluster);
+        let comparison = Comparison::new(clusters, &self.evaluator);
         for manifest in &applications {
-            let target = Target::read(&client, manifest, shared).await?;
+            let target = Target::read(comparison.clusters(), manifest, shared).await?;
             comparison.print(&target, true).await?;
         }
         Ok(())
     }
 }
 
-/// Compares what is rendered with the objects of a cluster.
+/// Compares what is rendered with the objects of clusters.
 pub struct Comparison {
     evaluator: Evaluator,
-    version: Value,
-    cluster: Cluster,
-    /// Discovers kinds. Dropping the set ends the task.
-    _discovery: JoinSet<()>,
+    clusters: ComparedClusters,
 }
 
 impl Comparison {
-    pub async fn new(client: &Client, evaluator: &EvaluatorFlags) -> Result<Self, Error> {
-        let cluster = Cluster {
-            objects: Objects::new(client.clone(), NO_RESYNC, |_| {}),
-            client: client.clone(),
-            autoscalers: Autoscalers::default(),
-        };
-        let mut discovery = JoinSet::new();
-        discovery.spawn(cluster.objects.clone().run());
-        Ok(Self {
+    pub fn new(clusters: Clusters, evaluator: &EvaluatorFlags) -> Self {
+        Self {
             evaluator: evaluator.evaluator(),
-            version: live_version(client).await?,
-            cluster,
-            _discovery: discovery,
-        })
+            clusters: ComparedClusters::new(clusters),
+        }
+    }
+
+    pub fn clusters(&self) -> &Clusters {
+        &self.clusters.reached
     }
 
     /// Prints what deploying an Application would do. Returns the number of objects that are not listed because they do
     /// not change.
     pub async fn print(&self, target: &Target, lists_unchanged: bool) -> Result<usize, Error> {
-        let revision = target.revision.clone();
-        let renderer = Renderer::new(
-            &self.evaluator,
-            &self.version,
-            &target.application,
-            revision,
-            &target.parsed,
-        );
-        target.print(&self.cluster, &renderer, lists_unchanged).await
+        target.print(&self.clusters, &self.evaluator, lists_unchanged).await
     }
-}
-
-async fn live_version(client: &Client) -> Result<Value, Error> {
-    let version = call(client.apiserver_version())
-        .await
-        .map_err(failed_to("read the version of the cluster"))?;
-    let digits: String = version.minor.chars().take_while(char::is_ascii_digit).collect();
-    let minor = digits.parse().unwrap_or_default();
-    Ok(cluster_version(&version.major, minor, &version.git_version))
 }

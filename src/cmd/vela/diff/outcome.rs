@@ -1,36 +1,25 @@
 //! The decisions of a pass about one object, as text.
 
-use std::collections::{BTreeMap, HashSet};
-
 use jiff::Timestamp;
-use kube::{Client, ResourceExt};
 use serde_json::{Map, Value};
 
+use super::clusters::Cluster;
 use super::lines::changed_paths;
 use super::target::Target;
-use crate::api::oam::labels;
 use crate::cmd::vela::{manifests, objects};
-use crate::controllers::oam::collect::{self, Subject};
 use crate::controllers::oam::dispatch::admission::{check_control, check_release};
 use crate::controllers::oam::dispatch::bookkeeping::remove_record;
 use crate::controllers::oam::dispatch::decide::{
     DispatchDecision, DispatchRefusal, DispatchRequest, DispatchSettings, Identity, ObjectPolicy, Occasion, decide,
 };
-use crate::controllers::oam::objects::{Autoscalers, ObjectId, Objects};
+use crate::controllers::oam::objects::ObjectId;
 use crate::controllers::oam::policies::{ApplyOnceStage, PolicyTarget};
 use crate::controllers::oam::render::identity::render_hash::render_hash;
-use crate::controllers::oam::trackers::{ResourceKey, display_name};
 use crate::runtime::three_way;
 use crate::text::sanitize;
 
 /// Maximum number of lines for one object.
 const MAX_LINES: usize = 200;
-
-pub struct Cluster {
-    pub objects: Objects,
-    pub client: Client,
-    pub autoscalers: Autoscalers,
-}
 
 #[derive(Debug, PartialEq)]
 pub enum Outcome {
@@ -146,64 +135,13 @@ impl Target {
         }
         let targets = cluster
             .autoscalers
-            .targets(&cluster.client, &id.namespace)
+            .targets(&cluster.client, id)
             .await
             .map_err(|error| error.to_string())?;
         if targets.contains(&(id.kind.clone(), id.name.clone())) {
             return decide_if(true);
         }
         Ok(decision)
-    }
-
-    /// Returns the objects of older versions that are collected after the run.
-    pub async fn collected(&self, cluster: &Cluster, wanted: &HashSet<ResourceKey>) -> Vec<String> {
-        let rules = &self.parsed.rules;
-        if rules.garbage_collect.keep_legacy_resource {
-            return Vec::new();
-        }
-        let identity = objects::identity(&self.application);
-        let subject = Subject {
-            app: &identity,
-            rules: &rules.garbage_collect,
-            read_only: &rules.read_only,
-            orphans_all: self
-                .application
-                .finalizers()
-                .iter()
-                .any(|finalizer| finalizer == labels::ORPHAN_FINALIZER),
-            dependents: &BTreeMap::new(),
-        };
-        let (current, root) = (self.inventory.current.iter(), self.inventory.root.iter());
-        let (old, kept) = if self.has_new_tracker {
-            (Some(current), None)
-        } else {
-            (None, Some(current))
-        };
-        let kept = root
-            .chain(kept.into_iter().flatten())
-            .flat_map(|tracker| &tracker.entries);
-        let mut seen: HashSet<ResourceKey> = kept.map(ResourceKey::of).collect();
-        let mut lines = Vec::new();
-        let old = self.inventory.history.iter().chain(old.into_iter().flatten());
-        for entry in old.rev().flat_map(|tracker| &tracker.entries) {
-            let key = ResourceKey::of(entry);
-            let is_left = entry.deleted || !key.is_local() || self.plan.may_apply(entry);
-            if is_left || wanted.contains(&key) || !seen.insert(key) {
-                continue;
-            }
-            let live = cluster
-                .objects
-                .read(&ObjectId::of_entry(entry))
-                .await
-                .unwrap_or_default();
-            let decision = live.map(|live| collect::decide(&subject, entry, &live));
-            match decision {
-                Some(collect::Decision::Delete { .. }) => lines.push(format!("remove    {}", display_name(entry))),
-                Some(collect::Decision::Release(_)) => lines.push(format!("release   {}", display_name(entry))),
-                _ => {}
-            }
-        }
-        lines
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 
+use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject};
-use kube::{Client, ResourceExt};
 
 use super::deployed::{Deployed, Revision, latest_revision, read_latest};
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, LatestRevision, labels};
 use crate::cmd::Error;
+use crate::cmd::vela::joined::Clusters;
 use crate::cmd::vela::manifests::Manifest;
 use crate::cmd::vela::objects;
 use crate::cmd::vela::render::definition_set::DefinitionSet;
@@ -38,7 +39,8 @@ pub struct Target {
 }
 
 impl Target {
-    pub async fn read(client: &Client, manifest: &Manifest, shared: &str) -> Result<Self, Error> {
+    pub async fn read(clusters: &Clusters, manifest: &Manifest, shared: &str) -> Result<Self, Error> {
+        let client = clusters.own();
         let name = manifest.name.clone();
         let resource = ApiResource::erase::<Application>(&());
         let applications: Api<DynamicObject> = Api::namespaced_with(client.clone(), &name.namespace, &resource);
@@ -52,17 +54,18 @@ impl Target {
         let declared = decode(manifest.applied_to(object.as_ref())?)?;
         let live = object.map(|object| decode(serde_json::to_value(object)?)).transpose()?;
         let definitions = DefinitionSet::of_cluster(client, [&name.namespace, shared]).await?;
-        Self::of(client, declared, live.as_ref(), (&definitions, shared)).await
+        Self::of(clusters, declared, live.as_ref(), (&definitions, shared)).await
     }
 
     /// Compares an Application as it is declared with what the cluster has. `definitions` come with the namespace of those
     /// for all Applications.
     pub async fn of(
-        client: &Client,
+        clusters: &Clusters,
         declared: Application,
         live: Option<&Application>,
         (definitions, shared): (&DefinitionSet, &str),
     ) -> Result<Self, Error> {
+        let client = clusters.own();
         let name = objects::identity(&declared).name;
         let inventory = match live {
             Some(live) => objects::inventory(client, live).await?,
@@ -80,7 +83,7 @@ impl Target {
             definitions,
             is_new_revision,
         } = Deployed::new(declared, definitions, recorded.as_ref(), parse_supported)?;
-        let plan = Plan::new(&application, &parsed, &definitions)?;
+        let plan = Plan::new(&application, &parsed, &definitions, Some(clusters.joined().await))?;
         let has_finished = status.workflow.is_some_and(|workflow| workflow.finished);
         let version = |application: &Application| application.annotations().get(labels::PUBLISH_VERSION).cloned();
         let is_same = |live: &Application| live.spec == application.spec && version(live) == version(&application);

@@ -11,6 +11,7 @@ use crate::controllers::oam::parse::{Parsed, ParsedComponent};
 use crate::controllers::oam::placement::Place;
 use crate::controllers::oam::render::evaluate::{self, Cause, NamespaceEvaluator};
 use crate::controllers::oam::render::release::{ComponentObjects, Release, ReleaseObject, ReleaseSettings};
+use crate::controllers::oam::trackers::is_local;
 use crate::cue::{self, Evaluator};
 
 /// The defaults of the controller.
@@ -19,8 +20,10 @@ const SETTINGS: ReleaseSettings = ReleaseSettings {
     has_stages: true,
 };
 
+/// Renders objects for clusters of one version.
 pub struct Renderer<'a> {
     evaluator: &'a Evaluator,
+    cluster_version: Value,
     release: Release,
     parsed: &'a Parsed,
 }
@@ -42,6 +45,7 @@ impl<'a> Renderer<'a> {
         let name = NamespacedName::of(&application.metadata).unwrap_or_default();
         Self {
             evaluator,
+            cluster_version: cluster_version.clone(),
             release: Release::new(name, application, revision, cluster_version.clone(), SETTINGS),
             parsed,
         }
@@ -59,7 +63,10 @@ impl<'a> Renderer<'a> {
 
     /// Renders a component without the traits that wait until it is healthy.
     pub async fn component(&self, component: &ParsedComponent, place: &Place) -> Result<ComponentObjects, Error> {
-        let prepared = self.release.component(self.parsed, component, place);
+        let mut prepared = self.release.component(self.parsed, component, place);
+        if !is_local(&place.cluster) {
+            prepared.set_cluster_version(self.cluster_version.clone());
+        }
         let rendered = prepared
             .render(&self.evaluator())
             .await

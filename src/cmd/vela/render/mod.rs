@@ -65,7 +65,8 @@ impl EvaluatorFlags {
 ///
 /// Prints them as the controller applies them, with the names of the first revision, in the order of the steps. Values of
 /// Secrets are hidden. Traits that wait until their component is healthy see the rendered objects in place of live ones.
-/// Notes name what is known at run time only: values of inputs, and objects that templates of steps make.
+/// Notes name what is known at run time only: values of inputs, objects that templates of steps make, and joined clusters that
+/// have the labels of a selector.
 #[derive(Args, Debug)]
 pub struct Render {
     /// Files with Applications; definitions, Policies and Workflows in them are used too; `-` for the standard input
@@ -108,7 +109,7 @@ impl Render {
             let namespace = application.namespace().unwrap_or_default();
             let live = live_definitions(application, &definitions, &namespace, DEFINITION_NAMESPACE);
             let parsed = parse_supported(application, &live)?;
-            let plan = Plan::new(application, &parsed, &live)?;
+            let plan = Plan::new(application, &parsed, &live, None)?;
             let first = first_revision(&application.name_any());
             let renderer = Renderer::new(&evaluator, &version, application, first, &parsed);
             let mut objects = objects(&renderer, &plan).await?;

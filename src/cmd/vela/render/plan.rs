@@ -4,6 +4,8 @@ use kube::ResourceExt;
 
 use crate::api::oam::{Application, ManagedResource, ServiceStatus, WorkflowStep};
 use crate::cmd::Error;
+use crate::cmd::vela::joined::suffix;
+use crate::controllers::oam::clusters::JoinedCluster;
 use crate::controllers::oam::parse::{
     Definitions, Deployments, Parsed, ParsedComponent, cluster_selections, component_step,
 };
@@ -20,7 +22,7 @@ pub struct Plan {
     pub components: Vec<Planned>,
     /// Steps that make objects at run time, as `<name> (<type>)`.
     steps: Vec<String>,
-    /// Policies and steps that select clusters by labels.
+    /// Policies and steps that select clusters by labels, if these are not looked up.
     cluster_selections: Vec<String>,
 }
 
@@ -33,20 +35,27 @@ pub struct Planned {
 }
 
 impl Plan {
-    /// Plans with the default flags of the controller.
-    pub fn new(application: &Application, parsed: &Parsed, definitions: &Definitions<'_>) -> Result<Self, Error> {
+    /// Plans with the default flags of the controller. `joined` are the joined clusters, or the reason why they are not known;
+    /// if they are not looked up, each name counts as a cluster.
+    pub fn new(
+        application: &Application,
+        parsed: &Parsed,
+        definitions: &Definitions<'_>,
+        joined: Option<Result<&[JoinedCluster], &str>>,
+    ) -> Result<Self, Error> {
         let namespace = application.namespace().unwrap_or_default();
         let settings = PlacementSettings {
             namespace: &namespace,
             allow_cross_namespace: true,
             unanchored_overrides: false,
-            clusters: Ok(&[]),
-            accepts_any_cluster: true,
+            clusters: joined.unwrap_or(Ok(&[])),
+            accepts_any_cluster: joined.is_none(),
         };
+        let selections = joined.is_none().then(|| cluster_selections(parsed));
         let mut plan = Self {
             components: Vec::new(),
             steps: Vec::new(),
-            cluster_selections: cluster_selections(parsed),
+            cluster_selections: selections.unwrap_or_default(),
         };
         let mut components = ByPlace::default();
         let mut deployments = parsed.deployments(settings);
@@ -140,6 +149,6 @@ impl std::fmt::Display for Planned {
         if !self.place.namespace.is_empty() {
             write!(f, " in namespace {}", self.place.namespace)?;
         }
-        Ok(())
+        f.write_str(&suffix(&self.place.cluster))
     }
 }

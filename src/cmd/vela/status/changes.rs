@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use crate::api::oam::{ApplicationStatus, StepStatus};
+use crate::cmd::vela::joined::suffix;
 
 /// The parts of a status that users follow, as one line of text each, in the order of the status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,7 +20,7 @@ impl Parts {
         }
         for service in &status.services {
             let health = |is_healthy| if is_healthy { "healthy" } else { "unhealthy" };
-            let component = format!("component {}", service.name);
+            let component = format!("component {}{}", service.name, suffix(&service.cluster));
             for status in &service.traits {
                 let health = if status.pending {
                     "pending"
@@ -112,6 +113,14 @@ mod tests {
             "step b: running: Wait: wait healthy",
         ];
         assert_eq!(after.changes_since(&before), expected);
+    }
+
+    #[test]
+    fn a_component_changes_in_each_cluster_for_itself() {
+        let web = |cluster: &str, healthy: bool| json!({ "name": "web", "cluster": cluster, "healthy": healthy });
+        let before = parts(json!({ "services": [web("local", true), web("prod", false)] }));
+        let after = parts(json!({ "services": [web("local", true), web("prod", true)] }));
+        assert_eq!(after.changes_since(&before), ["component web in cluster prod: healthy"]);
     }
 
     #[test]

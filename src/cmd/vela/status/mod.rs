@@ -12,20 +12,23 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde::Serialize;
 
+use super::joined::suffix;
 use super::{ApplicationFlags, DefinitionNamespace, objects};
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, ApplicationStatus, AppliedResource, labels};
-use crate::cmd::flags::OutputFormat;
 use crate::cmd::flags::parse::positive_duration;
+use crate::cmd::flags::{OutputFormat, non_empty};
 use crate::cmd::output::cell;
 use crate::cmd::{Error, output};
+use crate::controllers::oam::trackers::cluster_name;
 use crate::text::sanitize;
 use newer::newer_definitions;
 use watch::print_changes;
 
 /// Show the status of an Application: conditions, services, steps and objects
 ///
-/// Also names definitions that are newer than those that the current revision uses.
+/// Also names definitions that are newer than those that the current revision uses. Components in joined clusters have the
+/// cluster behind their name.
 #[derive(Args, Debug)]
 pub struct Status {
     /// Name of the Application
@@ -39,6 +42,9 @@ pub struct Status {
     /// Maximum time to watch (default: no limit)
     #[arg(long, value_name = "DURATION", value_parser = positive_duration, requires = "watch")]
     timeout: Option<Duration>,
+    /// Show the components and objects of this cluster only: a joined one, or local
+    #[arg(long, value_name = "NAME", conflicts_with = "watch")]
+    cluster: Option<String>,
     #[command(flatten)]
     definitions: DefinitionNamespace,
     #[command(flatten)]
@@ -66,7 +72,10 @@ impl Status {
         let application = objects::application(&client, &name).await?;
         let shared = &self.definitions.system_definition_namespace;
         let newer = newer_definitions(&client, &name, &application, shared).await?;
-        let view = View::new(application, newer);
+        let mut view = View::new(application, newer);
+        if let Some(cluster) = non_empty(self.cluster.as_deref()) {
+            view.keep_cluster(cluster);
+        }
         match self.output {
             OutputFormat::Json => output::print_json(&view)?,
             OutputFormat::Table => output::print(&view.text(Timestamp::now()))?,
@@ -93,6 +102,12 @@ impl View {
             status,
             newer_definitions,
         }
+    }
+
+    fn keep_cluster(&mut self, cluster: &str) {
+        let is_kept = |place: &str| cluster_name(place) == cluster_name(cluster);
+        self.status.services.retain(|service| is_kept(&service.cluster));
+        self.status.applied_resources.retain(|object| is_kept(&object.cluster));
     }
 
     fn text(&self, now: Timestamp) -> String {
@@ -174,15 +189,16 @@ fn services(status: &ApplicationStatus) -> String {
         (false, false) => "unhealthy",
     };
     let rows = status.services.iter().flat_map(|service| {
+        let name = cell(&service.name) + &suffix(&service.cluster);
         let of_service = vec![
-            cell(&service.name),
+            name.clone(),
             "-".to_owned(),
             word(service.healthy, false).to_owned(),
             service.message.clone(),
         ];
-        let traits = service.traits.iter().map(|status| {
+        let traits = service.traits.iter().map(move |status| {
             let health = word(status.healthy, status.pending).to_owned();
-            vec![cell(&service.name), cell(&status.type_), health, status.message.clone()]
+            vec![name.clone(), cell(&status.type_), health, status.message.clone()]
         });
         std::iter::once(of_service).chain(traits)
     });
@@ -248,6 +264,38 @@ mod tests {
             assert!(lines.iter().any(|line| line == expected), "{expected}: {text}");
         }
         assert!(!text.contains("out of date"), "{text}");
+    }
+
+    #[test]
+    fn components_in_joined_clusters_are_named_with_them_and_one_cluster_can_be_chosen() {
+        let status = json!({
+            "services": [
+                { "name": "web", "cluster": "local", "healthy": true },
+                { "name": "web", "cluster": "prod", "healthy": false, "message": "cluster prod can't be reached" },
+            ],
+            "appliedResources": [
+                { "kind": "Deployment", "name": "web" }, { "kind": "Deployment", "name": "web", "cluster": "prod" },
+            ],
+        });
+        let shown = |cluster: Option<&str>| {
+            let mut view = view(status.clone());
+            cluster.iter().for_each(|cluster| view.keep_cluster(cluster));
+            let text = view.text(Timestamp::UNIX_EPOCH);
+            let names = [
+                "web - healthy",
+                "web in cluster prod - unhealthy",
+                "Deployment - web -",
+                "Deployment - web prod",
+            ];
+            let lines = text
+                .lines()
+                .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+            let lines: Vec<String> = lines.collect();
+            names.map(|name| lines.iter().any(|line| line.contains(name)))
+        };
+        assert_eq!(shown(None), [true; 4]);
+        assert_eq!(shown(Some("prod")), [false, true, false, true]);
+        assert_eq!(shown(Some("local")), [true, false, true, false]);
     }
 
     #[test]

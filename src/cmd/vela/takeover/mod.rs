@@ -8,11 +8,13 @@ use kube::{Client, ResourceExt};
 
 use super::change::annotate;
 use super::diff::Comparison;
+use super::joined::Clusters;
 use super::render::EvaluatorFlags;
 use super::support::Support;
 use super::{ApplicationFlags, DefinitionNamespace, objects};
 use crate::api::oam::{Application, labels};
 use crate::api::{Guarded, NamespacedName};
+use crate::cmd::flags::joined::ConnectorFlags;
 use crate::cmd::flags::non_empty;
 use crate::cmd::{Error, output};
 
@@ -45,6 +47,8 @@ pub struct Takeover {
     evaluator: EvaluatorFlags,
     #[command(flatten)]
     definitions: DefinitionNamespace,
+    #[command(flatten)]
+    connector: ConnectorFlags,
     #[command(flatten)]
     place: ApplicationFlags,
 }
@@ -113,11 +117,11 @@ impl<'a> Handover<'a> {
                 .load_trackers((!flags.all_namespaces).then_some(namespace))
                 .await?;
         }
-        let comparison = if flags.dry_run && !flags.give_back {
-            Some(Comparison::new(client, &flags.evaluator).await?)
-        } else {
-            None
-        };
+        let comparison = (flags.dry_run && !flags.give_back).then(|| {
+            let cluster = &flags.place.cluster;
+            let clusters = Clusters::new(client.clone(), definition_namespace, &flags.connector, cluster);
+            Comparison::new(clusters, &flags.evaluator)
+        });
         Ok(Self {
             flags,
             client,
@@ -165,7 +169,7 @@ impl<'a> Handover<'a> {
             declared.annotations_mut().extend([annotation]);
             let definitions = self.support.definitions(&name.namespace).await?;
             let definitions = (definitions, self.definition_namespace);
-            return preview::print(self.client, comparison, application, declared, definitions).await;
+            return preview::print(comparison, application, declared, definitions).await;
         }
         annotate(self.client, application, labels::VERSION_REQUIRED, Some(self.version)).await?;
         print_state(name, "taken over")

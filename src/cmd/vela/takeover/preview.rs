@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kube::{Client, ResourceExt};
+use kube::ResourceExt;
 
 use super::print_state;
 use crate::api::oam::Application;
@@ -17,7 +17,6 @@ use crate::controllers::oam::trackers::{Inventory, display_name};
 /// Prints a line for the Application, then one for each change. `definitions` come with the namespace of those for all
 /// Applications.
 pub async fn print(
-    client: &Client,
     comparison: &Comparison,
     live: &Application,
     declared: Application,
@@ -26,13 +25,13 @@ pub async fn print(
     let name = objects::identity(live).name;
     let references: Vec<String> = references(live).collect();
     if !references.is_empty() {
-        let inventory = objects::inventory(client, live).await?;
+        let inventory = objects::inventory(comparison.clusters().own(), live).await?;
         print_state(&name, "would be taken over")?;
         print_elsewhere(live, &inventory)?;
         let mut references = references.iter();
         return references.try_for_each(|reference| diff::print("unknown", &format!("changes: {reference}")));
     }
-    let target = Target::of(client, declared, Some(live), definitions).await?;
+    let target = Target::of(comparison.clusters(), declared, Some(live), definitions).await?;
     print_state(&name, "would be taken over")?;
     print_elsewhere(live, &target.inventory)?;
     if target.is_new_revision {

@@ -135,10 +135,10 @@ pub fn setup(
     let clusters = JoinedClusters::new(ClusterSettings {
         client: client.clone(),
         namespace: options.definition_namespace.clone(),
-        fetcher: options.fetcher.clone(),
-        allow_insecure: false,
-        requests: Default::default(),
-        write_fence: None,
+        fetcher: options.joined.fetcher.clone(),
+        allow_insecure: options.joined.allow_insecure,
+        requests: options.joined.requests.clone(),
+        write_fence: options.joined.write_fence.clone(),
     });
     let local = ClusterObjects::with_cache(
         client.clone(),

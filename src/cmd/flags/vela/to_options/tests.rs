@@ -50,6 +50,18 @@ async fn steps_reach_private_networks_only_with_their_flag() {
     assert!(sent.starts_with("failed to connect"), "{sent}");
 }
 
+#[tokio::test]
+async fn joined_clusters_may_have_private_addresses_and_need_a_flag_to_be_insecure() {
+    let url = "http://127.0.0.1:1/".parse().unwrap();
+    let options = flags(&[]).to_options(None, "portolan", fetcher()).unwrap();
+    let fetched = options.joined.fetcher.get(&url, None, &FetchLimits::default()).await;
+    let sent = fetched.unwrap_err().to_string();
+    assert!(sent.starts_with("failed to connect"), "{sent}");
+    assert!(!options.joined.allow_insecure);
+    let options = flags(&["--allow-insecure-clusters"]).to_options(None, "portolan", fetcher());
+    assert!(options.unwrap().joined.allow_insecure);
+}
+
 #[test]
 fn flags_and_gates_become_options() {
     let options = flags(&[

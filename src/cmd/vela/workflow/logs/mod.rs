@@ -7,14 +7,16 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use kube::Client;
 use tokio::time::sleep;
 
 use super::context::context_map;
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, WorkflowStatus};
+use crate::cmd::flags::joined::ConnectorFlags;
+use crate::cmd::flags::non_empty;
 use crate::cmd::flags::parse::positive_duration;
-use crate::cmd::vela::{ApplicationFlags, objects};
+use crate::cmd::vela::joined::Clusters;
+use crate::cmd::vela::{ApplicationFlags, DefinitionNamespace, objects};
 use crate::cmd::{Error, output};
 use crate::controllers::oam::workflow::operations::all_steps;
 use crate::controllers::oam::workflow::operations::logs::{LogConfig, LogResource, log_configs};
@@ -45,6 +47,13 @@ pub struct Logs {
     /// Maximum time to follow
     #[arg(long, value_name = "DURATION", value_parser = positive_duration, default_value = "1h", requires = "follow")]
     timeout: Duration,
+    /// Show the pods of this cluster only: a joined one, or local (default: all that the step names)
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+    #[command(flatten)]
+    connector: ConnectorFlags,
+    #[command(flatten)]
+    definitions: DefinitionNamespace,
     #[command(flatten)]
     place: ApplicationFlags,
 }
@@ -64,15 +73,17 @@ impl Logs {
         if resources.is_empty() {
             return Ok(());
         }
+        let shared = &self.definitions.system_definition_namespace;
+        let clusters = Clusters::new(client, shared, &self.connector, &self.place.cluster);
         if self.follow {
-            return self.follow(&client, &name, &resources).await;
+            return self.follow(&clusters, &name, &resources).await;
         }
-        let found = containers(&client, &name, &resources).await?;
+        let found = containers(&clusters, &name, &resources, self.cluster()).await?;
         let printer = Printer::new(&found.containers);
         output::print(&output::section("", found.notes))?;
         let mut errors = Vec::new();
         for container in &found.containers {
-            match read(&client, container, &LogRequest::tail(self.tail)).await {
+            match read(&clusters, container, &LogRequest::tail(self.tail)).await {
                 Ok(text) => printer.print(container, text.lines())?,
                 Err(error) => errors.push(format!("{}: {error}", container.title())),
             }
@@ -83,24 +94,29 @@ impl Logs {
         Err(Error::Failed(errors.join("; ")))
     }
 
+    fn cluster(&self) -> Option<&str> {
+        non_empty(self.cluster.as_deref())
+    }
+
     /// Prints new lines until all pods have ended, or the time is over.
-    async fn follow(&self, client: &Client, name: &NamespacedName, resources: &[LogResource]) -> Result<(), Error> {
+    async fn follow(&self, clusters: &Clusters, name: &NamespacedName, resources: &[LogResource]) -> Result<(), Error> {
         let started = Instant::now();
         let mut cursors: BTreeMap<Container, Cursor> = BTreeMap::new();
         let mut problems: BTreeMap<String, String> = BTreeMap::new();
         loop {
-            let found = containers(client, name, resources).await;
+            let found = containers(clusters, name, resources, self.cluster()).await;
             let (found, problem) = match found {
                 Ok(found) => (found, String::new()),
                 // The pods may not be there yet, and the API server may be unavailable for a moment.
                 Err(Error::Failed(message) | Error::Usage(message)) => (pods::Found::default(), message),
             };
             report(&mut problems, name.to_string(), problem)?;
+            report(&mut problems, "note".to_owned(), found.notes.join("; "))?;
             let printer = Printer::new(&found.containers);
             for container in &found.containers {
                 let cursor = cursors.entry(container.clone()).or_default();
                 let request = LogRequest::after(self.tail, cursor.last());
-                match read(client, container, &request).await {
+                match read(clusters, container, &request).await {
                     Ok(text) => printer.print(container, cursor.new_lines(complete_lines(&text)).into_iter())?,
                     Err(error) => report(&mut problems, container.title(), error)?,
                 }

@@ -6,8 +6,9 @@ use kube::api::{Api, ListParams, LogParams};
 use kube::{Client, ResourceExt};
 
 use crate::api::{NamespacedName, is_object_name};
+use crate::cmd::vela::joined::{Clusters, suffix};
 use crate::cmd::{Error, failed_to};
-use crate::controllers::oam::trackers::LOCAL;
+use crate::controllers::oam::trackers::{LOCAL, cluster_name};
 use crate::controllers::oam::workflow::operations::logs::LogResource;
 use crate::runtime::kube_client::call;
 
@@ -19,6 +20,7 @@ const MAX_BYTES: u32 = 4 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Container {
+    cluster: String,
     namespace: String,
     pod: String,
     container: String,
@@ -26,7 +28,7 @@ pub struct Container {
 
 impl Container {
     pub fn title(&self) -> String {
-        format!("{}/{}", self.pod, self.container)
+        format!("{}/{}{}", self.pod, self.container, suffix(&self.cluster))
     }
 }
 
@@ -38,29 +40,45 @@ pub struct Found {
     pub notes: Vec<String>,
 }
 
-/// Finds the containers, in the namespace of the Application unless the step names another one.
-pub async fn containers(client: &Client, name: &NamespacedName, resources: &[LogResource]) -> Result<Found, Error> {
+/// Finds the containers of the pods that resources select, in the namespace of the Application unless a resource names
+/// another one. `cluster` limits them to one cluster.
+pub async fn containers(
+    clusters: &Clusters,
+    name: &NamespacedName,
+    resources: &[LogResource],
+    cluster: Option<&str>,
+) -> Result<Found, Error> {
     let mut notes = Vec::new();
-    let mut pods: Vec<Pod> = Vec::new();
+    let mut pods: Vec<(&str, Pod)> = Vec::new();
     for resource in resources {
-        if !resource.cluster.is_empty() && resource.cluster != LOCAL {
-            notes.push(format!("pods in cluster {} are not shown", resource.cluster));
-            continue;
-        }
+        let place = cluster_name(&resource.cluster);
         let namespace = match resource.namespace.as_str() {
             "" => name.namespace.as_str(),
             namespace => namespace,
         };
-        if is_object_name(namespace) {
-            pods.extend(select(client, namespace, resource, &mut notes).await?);
+        if cluster.is_some_and(|cluster| cluster != place) || !is_object_name(namespace) {
+            continue;
+        }
+        let found = match clusters.client(place).await {
+            Ok(client) => select(&client, namespace, resource, &mut notes).await,
+            Err(problem) => Err(Error::Failed(problem)),
+        };
+        match found {
+            Ok(found) => pods.extend(found.into_iter().map(|pod| (place, pod))),
+            // The pods of other clusters are shown.
+            Err(Error::Failed(problem) | Error::Usage(problem)) if place != LOCAL => {
+                notes.push(format!("pods in cluster {place} are not shown: {problem}"));
+            }
+            Err(error) => return Err(error),
         }
     }
     let has_ended = |pod: &Pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         matches!(phase, Some("Succeeded" | "Failed"))
     };
-    let have_ended = pods.iter().all(has_ended);
-    let mut containers: Vec<Container> = pods.iter().flat_map(containers_of).collect();
+    let have_ended = pods.iter().all(|(_, pod)| has_ended(pod));
+    let containers = pods.iter().flat_map(|(cluster, pod)| containers_of(cluster, pod));
+    let mut containers: Vec<Container> = containers.collect();
     containers.sort();
     containers.dedup();
     if containers.len() > MAX_CONTAINERS {
@@ -112,9 +130,10 @@ async fn select(
     Ok(page.items)
 }
 
-fn containers_of(pod: &Pod) -> Vec<Container> {
+fn containers_of(cluster: &str, pod: &Pod) -> Vec<Container> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let named = containers.map(|container| Container {
+        cluster: cluster.to_owned(),
         namespace: pod.namespace().unwrap_or_default(),
         pod: pod.name_any(),
         container: container.name.clone(),
@@ -148,7 +167,8 @@ impl LogRequest {
     }
 }
 
-pub async fn read(client: &Client, container: &Container, request: &LogRequest) -> Result<String, String> {
+pub async fn read(clusters: &Clusters, container: &Container, request: &LogRequest) -> Result<String, String> {
+    let client = clusters.client(&container.cluster).await?;
     let parameters = LogParams {
         container: Some(container.container.clone()),
         limit_bytes: Some(MAX_BYTES.into()),
@@ -157,7 +177,7 @@ pub async fn read(client: &Client, container: &Container, request: &LogRequest) 
         timestamps: request.has_times,
         ..LogParams::default()
     };
-    let pods: Api<Pod> = Api::namespaced(client.clone(), &container.namespace);
+    let pods: Api<Pod> = Api::namespaced(client, &container.namespace);
     let text = call(pods.logs(&container.pod, &parameters)).await;
     text.map_err(|error| error.message)
 }

@@ -1,0 +1,124 @@
+//! Connections of commands to joined clusters.
+
+use std::fmt::Display;
+
+use axum::http::{Request, header::CONTENT_TYPE};
+use clap::Args;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::cluster::ClusterFlags;
+use super::fetch::AddressFlags;
+use crate::cmd::{Error, failed_to};
+use crate::controllers::oam::clusters::connection::{connect, failure, remote_options};
+use crate::controllers::oam::clusters::credential::ClusterCredential;
+use crate::http::{Fetcher, Settings};
+use crate::runtime::kube_client::metrics::RequestMetrics;
+use crate::runtime::kube_client::{RemoteOptions, api_server_endpoint, api_server_of_pod};
+
+/// The joined clusters that a command accepts.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Joined clusters")]
+pub struct ConnectorFlags {
+    /// Accept joined clusters without ca.crt or https, whose credentials can be stolen on the way
+    #[arg(long)]
+    pub allow_insecure_clusters: bool,
+    #[command(flatten)]
+    pub addresses: AddressFlags,
+}
+
+impl ConnectorFlags {
+    /// `cluster` is the controller's own, which is no joined one.
+    pub async fn connector(&self, cluster: &ClusterFlags) -> Result<Connector, Error> {
+        let api_server = api_server_of_pod();
+        let fetcher = Fetcher::new(Settings {
+            allow_private_networks: self.addresses.allow_private_networks,
+            allow_loopback: self.addresses.allow_loopback || api_server.is_none(),
+            ..Settings::default()
+        });
+        let own = api_server_endpoint(&cluster.connect_options()?).await?;
+        let fetcher = fetcher.map_err(failed_to("create the HTTP client"))?;
+        Ok(Connector {
+            fetcher: fetcher
+                .without_api_server([own].into_iter().chain(api_server).collect())
+                .await,
+            allow_insecure: self.allow_insecure_clusters,
+            options: remote_options(None),
+        })
+    }
+}
+
+/// Makes clients of joined clusters.
+pub struct Connector {
+    fetcher: Fetcher,
+    allow_insecure: bool,
+    options: RemoteOptions,
+}
+
+impl Connector {
+    /// Returns a client, or the reason why the cluster is refused. Sends nothing to it.
+    pub async fn connect(&self, secret: &Secret) -> Result<Client, String> {
+        let credential = ClusterCredential::parse(secret, self.allow_insecure).map_err(|error| error.to_string())?;
+        connect(credential, &self.fetcher, &RequestMetrics::default(), &self.options).await
+    }
+}
+
+/// The version of an API server.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Version {
+    #[serde(default)]
+    pub major: String,
+    #[serde(default)]
+    pub minor: String,
+    pub git_version: String,
+}
+
+/// Returns the version of a cluster, or what failed and what to do.
+pub async fn version(client: &Client) -> Result<Version, String> {
+    get(client, "/version").await
+}
+
+/// Returns true if the credential has a right in the cluster, in all namespaces.
+pub async fn may(client: &Client, verb: &str, group: &str, resource: &str) -> Result<bool, String> {
+    let review = SelfSubjectAccessReview {
+        spec: SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(ResourceAttributes {
+                verb: Some(verb.to_owned()),
+                group: Some(group.to_owned()),
+                resource: Some(resource.to_owned()),
+                ..ResourceAttributes::default()
+            }),
+            non_resource_attributes: None,
+        },
+        ..SelfSubjectAccessReview::default()
+    };
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let reviewed: SelfSubjectAccessReview = post(client, path, &review).await?;
+    Ok(reviewed.status.is_some_and(|status| status.allowed))
+}
+
+async fn get<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, String> {
+    let request = Request::get(path).body(Vec::new()).map_err(|error| invalid(&error))?;
+    send(client, path, request).await
+}
+
+async fn post<T: DeserializeOwned>(client: &Client, path: &str, object: &impl Serialize) -> Result<T, String> {
+    let body = serde_json::to_vec(object).map_err(|error| invalid(&error))?;
+    let request = Request::post(path).header(CONTENT_TYPE, "application/json").body(body);
+    send(client, path, request.map_err(|error| invalid(&error))?).await
+}
+
+/// kube logs responses that it cannot decode, and these are from outside.
+async fn send<T: DeserializeOwned>(client: &Client, path: &str, request: Request<Vec<u8>>) -> Result<T, String> {
+    let text = client.request_text(request).await.map_err(|error| failure(&error))?;
+    serde_json::from_str(&text)
+        .map_err(|_| format!("the response of {path} is not that of an API server; check the endpoint"))
+}
+
+fn invalid(error: &dyn Display) -> String {
+    format!("failed to create a request: {error}")
+}

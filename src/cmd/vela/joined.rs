@@ -1,0 +1,159 @@
+//! The clusters that have objects of Applications, as commands reach them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
+use serde_json::Value;
+use tokio::sync::{Mutex, OnceCell};
+
+use super::objects;
+use super::render::cluster_version;
+use crate::api::is_object_name;
+use crate::cmd::Error;
+use crate::cmd::flags::cluster::ClusterFlags;
+use crate::cmd::flags::joined::{ConnectorFlags, Version, version};
+use crate::controllers::oam::clusters::{CREDENTIAL_TYPE, JoinedCluster, joined_clusters};
+use crate::controllers::oam::trackers::{LOCAL, cluster_name, is_local};
+use crate::runtime::kube_client::{ApiError, call, call_within};
+
+/// The time for the first request to a joined cluster, with DNS and TLS.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Returns the Secrets of all joined clusters, sorted by name.
+pub async fn secrets(client: &Client, namespace: &str) -> Result<Vec<Secret>, ApiError> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let mut secrets = objects::list_all(&api, &ListParams::default().labels(CREDENTIAL_TYPE)).await?;
+    secrets.sort_by_key(ResourceExt::name_any);
+    Ok(secrets)
+}
+
+/// Returns the part of a name that says in which cluster an object is; nothing for the controller's own.
+pub fn suffix(cluster: &str) -> String {
+    if is_local(cluster) {
+        return String::new();
+    }
+    format!(" in cluster {cluster}")
+}
+
+/// A cluster that has answered.
+#[derive(Clone)]
+pub struct ReachedCluster {
+    pub client: Client,
+    /// As templates see it.
+    pub version: Value,
+}
+
+/// The controller's own cluster and the joined ones, each connected when it is first used.
+pub struct Clusters {
+    own: Client,
+    /// The namespace of the Secrets.
+    namespace: String,
+    connector: ConnectorFlags,
+    cluster: ClusterFlags,
+    /// A cluster that can't be reached is asked once.
+    reached: Mutex<BTreeMap<String, Result<ReachedCluster, String>>>,
+    joined: OnceCell<Result<Vec<JoinedCluster>, String>>,
+}
+
+impl Clusters {
+    pub fn new(own: Client, namespace: &str, connector: &ConnectorFlags, cluster: &ClusterFlags) -> Self {
+        Self {
+            own,
+            namespace: namespace.to_owned(),
+            connector: connector.clone(),
+            cluster: cluster.clone(),
+            reached: Mutex::default(),
+            joined: OnceCell::new(),
+        }
+    }
+
+    pub fn own(&self) -> &Client {
+        &self.own
+    }
+
+    /// Returns the joined clusters, or the reason why they are not known.
+    pub async fn joined(&self) -> Result<&[JoinedCluster], &str> {
+        let namespace = &self.namespace;
+        let listed = async {
+            let listed = joined_clusters(&self.own, namespace).await;
+            listed.map_err(|error| format!("failed to look for joined clusters in namespace {namespace}: {error}"))
+        };
+        let joined = self.joined.get_or_init(|| listed).await;
+        joined.as_deref().map_err(String::as_str)
+    }
+
+    /// Returns a client of a cluster, or the reason why it can't be reached.
+    pub async fn client(&self, name: &str) -> Result<Client, String> {
+        if is_local(name) {
+            return Ok(self.own.clone());
+        }
+        Ok(self.reach(name).await?.client)
+    }
+
+    /// Returns a cluster with its version, or the reason why it can't be reached.
+    pub async fn reach(&self, name: &str) -> Result<ReachedCluster, String> {
+        let name = cluster_name(name);
+        // Held meanwhile: others wait for the answer.
+        let mut reached = self.reached.lock().await;
+        if let Some(cluster) = reached.get(name) {
+            return cluster.clone();
+        }
+        let cluster = match name {
+            LOCAL => self.reach_own().await,
+            joined => self.reach_joined(joined).await,
+        };
+        reached.insert(name.to_owned(), cluster.clone());
+        cluster
+    }
+
+    async fn reach_own(&self) -> Result<ReachedCluster, String> {
+        let info = call(self.own.apiserver_version()).await;
+        let info = info.map_err(|error| format!("failed to read the version of the cluster: {error}"))?;
+        Ok(ReachedCluster {
+            client: self.own.clone(),
+            version: version_of(&info.major, &info.minor, &info.git_version),
+        })
+    }
+
+    async fn reach_joined(&self, name: &str) -> Result<ReachedCluster, String> {
+        let secret = self.secret(name).await?;
+        let connector = self.connector.connector(&self.cluster).await;
+        let connector = connector.map_err(|(Error::Usage(message) | Error::Failed(message))| message)?;
+        let client = connector.connect(&secret).await?;
+        let answered = call_within(DEADLINE, version(&client)).await;
+        let Version {
+            major,
+            minor,
+            git_version,
+        } = answered.map_err(|error| error.to_string())??;
+        Ok(ReachedCluster {
+            client,
+            version: version_of(&major, &minor, &git_version),
+        })
+    }
+
+    async fn secret(&self, name: &str) -> Result<Secret, String> {
+        let namespace = &self.namespace;
+        // Names come from steps and trackers, and are a part of the path.
+        if is_object_name(name) {
+            let api: Api<Secret> = Api::namespaced(self.own.clone(), namespace);
+            let secret = call(api.get_opt(name)).await;
+            let secret =
+                secret.map_err(|error| format!("failed to read its Secret in namespace {namespace}: {error}"))?;
+            if let Some(secret) = secret.filter(|secret| secret.labels().contains_key(CREDENTIAL_TYPE)) {
+                return Ok(secret);
+            }
+        }
+        Err(format!(
+            "no such cluster in namespace {namespace}; `portolan cluster list` shows all"
+        ))
+    }
+}
+
+fn version_of(major: &str, minor: &str, git_version: &str) -> Value {
+    let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
+    cluster_version(major, digits.parse().unwrap_or_default(), git_version)
+}
