@@ -79,7 +79,11 @@ impl Clusters {
         let namespace = &self.namespace;
         let listed = async {
             let listed = joined_clusters(&self.own, namespace).await;
-            listed.map_err(|error| format!("failed to look for joined clusters in namespace {namespace}: {error}"))
+            let mut joined = listed
+                .map_err(|error| format!("failed to look for joined clusters in namespace {namespace}: {error}"))?;
+            // The controller ignores a Secret of this name.
+            joined.retain(|cluster| !is_local(&cluster.name));
+            Ok(joined)
         };
         let joined = self.joined.get_or_init(|| listed).await;
         joined.as_deref().map_err(String::as_str)
