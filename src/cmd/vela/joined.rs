@@ -78,12 +78,13 @@ impl Clusters {
     pub async fn joined(&self) -> Result<&[JoinedCluster], &str> {
         let namespace = &self.namespace;
         let listed = async {
-            let listed = joined_clusters(&self.own, namespace).await;
-            let mut joined = listed
-                .map_err(|error| format!("failed to look for joined clusters in namespace {namespace}: {error}"))?;
-            // The controller ignores a Secret of this name.
-            joined.retain(|cluster| !is_local(&cluster.name));
-            Ok(joined)
+            match joined_clusters(&self.own, namespace).await {
+                // The controller ignores a Secret named local.
+                Ok(joined) => Ok(joined.into_iter().filter(|one| !is_local(&one.name)).collect()),
+                Err(error) => Err(format!(
+                    "failed to look for joined clusters in namespace {namespace}: {error}"
+                )),
+            }
         };
         let joined = self.joined.get_or_init(|| listed).await;
         joined.as_deref().map_err(String::as_str)
