@@ -3,15 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use axum::body::{Bytes, HttpBody};
-use axum::http::{HeaderValue, Request, Response, Uri, header::USER_AGENT};
-use kube::client::{Body, ClientBuilder};
+use axum::http::{HeaderValue, Uri, header::USER_AGENT};
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tower::layer::layer_fn;
 use tower::util::MapResult;
-use tower::{BoxError, Service};
 
+use super::large_responses::LargeResponses;
 use super::metrics::{CountedService, HostMetrics, RequestMetrics};
 use super::outage::observe;
 use super::request_limits::{RequestLimiter, RequestLimits};
@@ -55,28 +54,11 @@ pub async fn connect(options: &ConnectOptions, requests: &RequestMetrics) -> Res
     let limiter = options
         .limits
         .map(|limits| RequestLimiter::new(limits, requests.in_flight()));
-    Ok(limit_responses(builder.build(), limiter))
-}
-
-/// Returns a client of another API server, by a transport that knows its address and has the credentials.
-///
-/// A failure is no outage of the API server of this process.
-pub fn connect_remote<S, B>(transport: S, url: &Uri, requests: &RequestMetrics) -> Client
-where
-    S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
-    S::Future: Send + 'static,
-    S::Error: Into<BoxError>,
-    B: HttpBody<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
-    let host = host_label(url);
-    let builder = ClientBuilder::new(transport, "default");
-    let builder = with_layers(builder, None, HostMetrics { requests, host });
-    limit_responses(builder.build(), None)
+    Ok(limit_responses(builder.build(), limiter, LargeResponses::local()))
 }
 
 /// Adds what clients of all API servers have.
-fn with_layers<S>(
+pub(super) fn with_layers<S>(
     builder: ClientBuilder<S>,
     write_fence: Option<WriteFence>,
     metrics: HostMetrics<'_>,
@@ -89,7 +71,7 @@ fn with_layers<S>(
 }
 
 /// Returns host and port as in client-go's label, without user information.
-fn host_label(url: &Uri) -> String {
+pub(super) fn host_label(url: &Uri) -> String {
     let authority = url.authority().map_or("", |authority| authority.as_str());
     authority.rsplit('@').next().unwrap_or_default().to_owned()
 }
@@ -220,23 +202,6 @@ contexts:
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         let series = "rest_client_requests_total{code=\"<error>\",host=\"127.0.0.1:1\",method=\"GET\"} 1";
-        assert!(text.contains(series), "{text}");
-    }
-
-    #[tokio::test]
-    async fn requests_to_another_api_server_are_counted_with_its_host() {
-        let mut registry = Registry::default();
-        let requests = RequestMetrics::register(&mut registry, ResourceMetrics::unregistered());
-        let transport = tower::service_fn(|_: Request<Body>| async {
-            let version = r#"{ "major": "1", "minor": "35", "gitVersion": "v1.35.0" }"#;
-            Ok::<_, std::convert::Infallible>(Response::new(Body::from(version.as_bytes().to_vec())))
-        });
-        let url = Uri::from_static("https://other.example:6443");
-        let client = connect_remote(transport, &url, &requests);
-        assert_eq!(client.apiserver_version().await.unwrap().git_version, "v1.35.0");
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-        let series = "rest_client_requests_total{code=\"200\",host=\"other.example:6443\",method=\"GET\"} 1";
         assert!(text.contains(series), "{text}");
     }
 

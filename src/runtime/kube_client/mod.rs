@@ -1,16 +1,21 @@
 mod call;
 mod connect;
+mod large_responses;
 pub mod metrics;
 mod outage;
 mod pauses;
+mod remote;
 mod request_limits;
 pub mod response_size;
 pub mod response_timeout;
 pub mod review;
+mod time_limit;
 mod trace;
 pub mod write_fence;
 
 pub use call::{ApiError, DEADLINE, call, call_within};
-pub use connect::{ConnectError, ConnectOptions, api_server_endpoint, api_server_of_pod, connect, connect_remote};
+pub use connect::{ConnectError, ConnectOptions, api_server_endpoint, api_server_of_pod, connect};
+pub use large_responses::RemotePermits;
 pub use outage::is_api_server_unreachable;
+pub use remote::{RemoteOptions, connect_remote};
 pub use request_limits::{RequestLimits, RequestTimeouts};

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::pauses::{Flow, Pauses, Verb};
 use super::response_timeout::ResponseTimedOut;
+use super::time_limit::TimeLimit;
 use crate::budget::ResourceMetrics;
 use crate::clock::TokioClock;
 use crate::runtime::fair_semaphore::{FairLimits, FairPermit, FairSemaphore, Requester};
@@ -45,7 +46,8 @@ pub struct RequestTimeouts {
 }
 
 impl RequestTimeouts {
-    fn limit_of(&self, request: &Request<Body>) -> Duration {
+    #[must_use]
+    pub fn limit_of(&self, request: &Request<Body>) -> Duration {
         match Verb::of(request) {
             Verb::Get => self.get,
             Verb::List => self.list,
@@ -58,6 +60,8 @@ pub(super) struct RequestLimiter {
     permits: FairSemaphore,
     rate: Option<RateLimiter<NotKeyed, InMemoryState, TokioClock>>,
     timeouts: Option<RequestTimeouts>,
+    /// The time limits include waits and retries.
+    has_total_timeouts: bool,
     pauses: Pauses,
 }
 
@@ -75,12 +79,21 @@ impl RequestLimiter {
             ),
             rate: rate.map(|quota| RateLimiter::direct_with_clock(quota, TokioClock)),
             timeouts: limits.timeouts,
+            has_total_timeouts: false,
             pauses: Pauses::default(),
         }
     }
 
+    /// Ends each request at its time limit, although it waits or is repeated: for API servers that are not trusted.
+    pub(super) fn with_total_timeouts(self) -> Self {
+        Self {
+            has_total_timeouts: true,
+            ..self
+        }
+    }
+
     /// Repeats a request after a 429 with `Retry-After`. `send` returns the complete response. Waiting for a permit
-    /// does not count towards the time limit, and no permit is held during a pause.
+    /// does not count towards the time limit unless it is total, and no permit is held during a pause.
     pub(super) async fn limit<B, E, F>(
         &self,
         request: Request<Body>,
@@ -90,7 +103,8 @@ impl RequestLimiter {
         F: Future<Output = Result<axum::http::Response<B>, E>>,
         E: From<ResponseTimedOut>,
     {
-        let timeout = self.timeouts.map(|timeouts| timeouts.limit_of(&request));
+        let limit = self.timeouts.map(|timeouts| timeouts.limit_of(&request));
+        let time = TimeLimit::start(limit, self.has_total_timeouts);
         let requester = requester(request.method(), request.uri());
         let flow = self.pauses.flow_of(&request);
         let max_retries = if flow.is_impersonated() {
@@ -102,14 +116,8 @@ impl RequestLimiter {
         let mut retries = 0;
         loop {
             let again = copy(&request);
-            let permit = self.acquire(&requester, flow).await;
-            let response = match timeout {
-                Some(limit) => {
-                    let response = tokio::time::timeout(limit, send(request)).await;
-                    response.map_err(|_| ResponseTimedOut(limit))??
-                }
-                None => send(request).await?,
-            };
+            let permit = time.limit_wait(self.acquire(&requester, flow)).await?;
+            let response = time.limit_attempt(send(request)).await??;
             drop(permit);
             let Some(pause) = retry_after(response.status(), response.headers()) else {
                 return Ok(response);
@@ -117,7 +125,7 @@ impl RequestLimiter {
             let end = Instant::now() + pause;
             self.pauses.add(flow, end);
             match again {
-                Some(again) if retries < max_retries => request = again,
+                Some(again) if retries < max_retries && time.lasts_until(end) => request = again,
                 _ => return Ok(response),
             }
             sleep_until(end).await;

@@ -2,7 +2,7 @@
 //!
 //! kube reads a whole response before it decodes it, and a page of a list is limited only by its number of objects:
 //! 200 objects may have 300 MiB. A page larger than [`MAX_PAGE`] is requested again with half the page size, down to one
-//! object. At most [`PERMITS`] responses above [`SMALL`] are read concurrently.
+//! object. Responses above [`SMALL`] need a permit of [`LargeResponses`].
 
 use std::sync::Arc;
 
@@ -13,8 +13,9 @@ use kube::client::Body;
 use kube::{Client, Error};
 use tower::BoxError;
 
+use super::large_responses::LargeResponses;
 use super::request_limits::{RequestLimiter, requester};
-use crate::budget::{Budget, SMALL_JSON, leave_runtime, leave_runtime_if_large, return_to_runtime};
+use crate::budget::{SMALL_JSON, leave_runtime, leave_runtime_if_large, return_to_runtime};
 
 /// In bytes. etcd stores objects of up to 1.5 MiB; JSON is somewhat larger. kube briefly holds a response twice.
 const MAX_RESPONSE: usize = 16 << 20;
@@ -23,20 +24,25 @@ const MAX_RESPONSE: usize = 16 << 20;
 const MAX_PAGE: usize = 12 << 20;
 /// Responses up to this size need no permit.
 const SMALL: usize = 64 << 10;
-const PERMITS: u64 = 4;
 
-/// Wraps a client. Watches are not limited: they are read line by line. A request is in flight until its response is read.
-pub(super) fn limit_responses(client: Client, limiter: Option<RequestLimiter>) -> Client {
-    with_limits(client, MAX_RESPONSE, MAX_PAGE, limiter)
+/// Wraps a client. Of watches, only each line is limited. A request is in flight until its response is read.
+pub(super) fn limit_responses(client: Client, limiter: Option<RequestLimiter>, permits: LargeResponses) -> Client {
+    wrap(client, MAX_RESPONSE, MAX_PAGE, limiter, permits)
 }
 
-fn with_limits(client: Client, limit: usize, page_limit: usize, limiter: Option<RequestLimiter>) -> Client {
+fn wrap(
+    client: Client,
+    limit: usize,
+    page_limit: usize,
+    limiter: Option<RequestLimiter>,
+    permits: LargeResponses,
+) -> Client {
     let namespace = client.default_namespace().to_owned();
     let size_limit = ResponseSizeLimit {
         client,
         limit,
         page_limit,
-        permits: Budget::new("large_api_responses", PERMITS),
+        permits,
         limiter: limiter.map(Arc::new),
     };
     let service = tower::service_fn(move |request| {
@@ -51,7 +57,7 @@ struct ResponseSizeLimit {
     client: Client,
     limit: usize,
     page_limit: usize,
-    permits: Budget,
+    permits: LargeResponses,
     limiter: Option<Arc<RequestLimiter>>,
 }
 
@@ -115,7 +121,7 @@ impl ResponseSizeLimit {
                 return Ok(None);
             }
             if length > SMALL && permit.is_none() {
-                permit = Some(self.permits.acquire(namespace, 1).await);
+                permit = Some(self.permits.acquire(namespace).await);
             }
             read.extend_from_slice(&chunk);
         }
@@ -123,7 +129,8 @@ impl ResponseSizeLimit {
     }
 }
 
-/// Leaves the runtime for the large events of a watch. Each is a line, and is decoded by the task that reads it.
+/// Leaves the runtime for the large events of a watch. Each is a line of at most [`MAX_RESPONSE`] bytes, and is decoded by
+/// the task that reads it.
 fn leave_runtime_for_long_lines<B>(body: B) -> ResponseBody
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
@@ -141,6 +148,10 @@ where
             Some(end) => read.len() - end - 1,
             None => first,
         };
+        if first.max(unfinished) > MAX_RESPONSE {
+            let too_large = TooLarge { limit: MAX_RESPONSE };
+            return Some((Err(axum::Error::new(too_large)), (chunks, unfinished)));
+        }
         if first > SMALL_JSON {
             leave_runtime().await;
         }
@@ -210,6 +221,7 @@ mod tests {
 
     use super::*;
     use crate::budget::{Budgets, has_left_runtime, offloadable_watch};
+    use crate::runtime::kube_client::large_responses::PERMITS;
 
     /// Returns an API server with `count` ConfigMaps of `bytes` bytes, and a record of its requests.
     fn server(count: usize, bytes: usize) -> (Client, Arc<Mutex<Vec<String>>>) {
@@ -232,6 +244,10 @@ mod tests {
             async move { Ok::<_, Infallible>(Response::new(Body::from(list.to_string().into_bytes()))) }
         });
         (Client::new(service, "default"), requested)
+    }
+
+    fn with_limits(client: Client, limit: usize, page_limit: usize, limiter: Option<RequestLimiter>) -> Client {
+        wrap(client, limit, page_limit, limiter, LargeResponses::local())
     }
 
     async fn list(client: Client, limit: u32) -> Result<Vec<String>, Error> {
@@ -345,6 +361,21 @@ mod tests {
         assert_eq!(text, all.into_bytes());
         // The task returns when it is polled again.
         assert_eq!(places, [false, false, true, true, false]);
+    }
+
+    #[tokio::test]
+    async fn a_watch_ends_at_a_line_that_never_ends() {
+        let endless = stream::repeat_with(|| Ok::<_, Infallible>("x".repeat(1 << 20)));
+        let mut read = leave_runtime_for_long_lines(ResponseBody::from_stream(endless)).into_data_stream();
+        let mut bytes = 0;
+        let error = loop {
+            match read.next().await.unwrap() {
+                Ok(chunk) => bytes += chunk.len(),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(bytes, MAX_RESPONSE);
+        assert!(error.to_string().contains("larger than"), "{error}");
     }
 
     #[tokio::test]

@@ -1,15 +1,16 @@
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::ObjectMeta;
 use kube::{Api, Client, Resource};
 
 use super::error_policy::ErrorPolicy;
-use super::events::{Events, events_of};
-use super::store::{Change, Store, Stored};
+use super::events::{Events, events_of, selected_events_of};
+use super::store::{Change, Health, Source, Store, Stored};
 use super::watcher::{Notification, Watch};
-use super::{Object, Scope, discovery};
+use super::{Object, Scope, Selection, discovery};
 use crate::api::{NamespacedName, Partial};
 
 /// The version is the projection, so that each new version is a change.
@@ -63,10 +64,111 @@ fn watch(
     }
 }
 
+/// A report of [`watch_metadata`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum MetadataEvent {
+    /// An object is new or has changed. Of the metadata, there are names, UID, version and labels.
+    Applied(Arc<ObjectMeta>),
+    Deleted(Arc<ObjectMeta>),
+    /// All objects are known, or known again.
+    Listed,
+    /// The objects are not known (any more), with the reason.
+    Failed(String),
+}
+
+/// Same for names, versions and labels, also of the first list. Reports errors instead of logging them, and polls objects
+/// that may not be watched. Never ends.
+pub async fn watch_metadata<K>(
+    client: Client,
+    selection: Selection,
+    poll: Duration,
+    on_event: impl Fn(MetadataEvent) + Send + Sync + 'static,
+) where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Send + Sync + 'static,
+{
+    let Selection { scope, labels } = selection;
+    let api: Api<Partial<K>> = scope.api(client);
+    let open = move || {
+        selected_events_of(api.clone(), labels.clone(), |object: Partial<K>| {
+            labeled(object.metadata)
+        })
+    };
+    let description = discovery::Resource::of::<K>(true).name();
+    events_watch(description, poll, open, on_event)
+        .run_despite_panics()
+        .await;
+}
+
+/// Annotations may contain the content.
+fn labeled(meta: ObjectMeta) -> Arc<ObjectMeta> {
+    Arc::new(ObjectMeta {
+        namespace: meta.namespace,
+        name: meta.name,
+        uid: meta.uid,
+        resource_version: meta.resource_version,
+        labels: meta.labels,
+        ..ObjectMeta::default()
+    })
+}
+
+fn events_watch(
+    description: String,
+    poll: Duration,
+    open: impl Fn() -> Events<Arc<ObjectMeta>> + Send + Sync + 'static,
+    on_event: impl Fn(MetadataEvent) + Send + Sync + 'static,
+) -> Watch<Arc<ObjectMeta>> {
+    let store: Store<Arc<ObjectMeta>> = Store::default();
+    let reported = store.clone();
+    Watch {
+        description,
+        open: Box::new(open),
+        store,
+        policy: ErrorPolicy::PollWhenForbidden { interval: poll },
+        relist_period: None,
+        notify: Box::new(move |notification| {
+            let event = match notification {
+                Notification::Change(Change::Applied { new, .. }) => MetadataEvent::Applied(new),
+                Notification::Change(Change::Deleted(old) | Change::MissingFromList(old)) => {
+                    MetadataEvent::Deleted(old)
+                }
+                Notification::Change(Change::Synced { .. }) | Notification::Health => match reported.health() {
+                    Health::Failed { message, .. } => MetadataEvent::Failed(message),
+                    Health::Healthy | Health::Polled { .. } if reported.is_synced() => MetadataEvent::Listed,
+                    Health::Healthy | Health::Polled { .. } => return,
+                },
+                Notification::NotServed => return,
+            };
+            on_event(event);
+        }),
+    }
+}
+
+impl Stored for Arc<ObjectMeta> {
+    const REPORTS_FIRST_LIST: bool = true;
+
+    fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or_default()
+    }
+
+    fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    fn uid(&self) -> &str {
+        self.uid.as_deref().unwrap_or_default()
+    }
+
+    fn version(&self) -> &str {
+        self.resource_version.as_deref().unwrap_or_default()
+    }
+
+    fn is_unchanged(&self, old: &Self, _: Source) -> bool {
+        self == old
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use futures::{StreamExt, stream};
     use kube::core::Status;
     use kube::runtime::watcher::{self, Event};
@@ -157,5 +259,59 @@ mod tests {
         events.pop();
         events.extend(list(&[("a", "1"), ("b", "2")]));
         assert!(changed_names(events).await.is_empty());
+    }
+    fn cluster(name: &str, version: &str) -> Arc<ObjectMeta> {
+        let meta = ObjectMeta {
+            name: Some(name.to_owned()),
+            resource_version: Some(version.to_owned()),
+            labels: Some([("region".to_owned(), "eu".to_owned())].into()),
+            annotations: Some([("content".to_owned(), "hunter2".to_owned())].into()),
+            ..ObjectMeta::default()
+        };
+        labeled(meta)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn metadata_is_reported_with_the_first_list_and_with_the_reason_why_there_is_none() {
+        let denied = || {
+            let status = Status {
+                code: 403,
+                message: "secrets is forbidden".to_owned(),
+                ..Status::default()
+            };
+            Err(watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status))))
+        };
+        let list = |objects: Vec<Arc<ObjectMeta>>| {
+            let objects = objects.into_iter().map(|object| Ok(Event::InitApply(object)));
+            let events = [Ok(Event::Init)].into_iter().chain(objects);
+            events.chain([Ok(Event::InitDone)]).collect::<Vec<_>>()
+        };
+        let mut second = list(vec![cluster("a", "1"), cluster("b", "2")]);
+        second.push(Ok(Event::Apply(cluster("a", "3"))));
+        second.push(Ok(Event::Delete(cluster("b", "4"))));
+        let streams = parking_lot::Mutex::new(vec![second, vec![denied()]]);
+        let open = move || match streams.lock().pop() {
+            Some(events) => stream::iter(events).chain(stream::pending()).boxed(),
+            None => stream::pending().boxed(),
+        };
+        let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
+        let watch = events_watch("secrets".to_owned(), Duration::from_secs(30), open, move |event| {
+            sender.send(event).unwrap();
+        });
+        tokio::time::timeout(Duration::from_secs(100), watch.run())
+            .await
+            .unwrap_err();
+        let events: Vec<MetadataEvent> = std::iter::from_fn(|| events.try_recv().ok()).collect();
+        assert!(!format!("{events:?}").contains("hunter2"));
+        let expected = [
+            MetadataEvent::Failed("failed to list secrets: secrets is forbidden".to_owned()),
+            MetadataEvent::Applied(cluster("a", "1")),
+            MetadataEvent::Applied(cluster("b", "2")),
+            MetadataEvent::Listed,
+            MetadataEvent::Listed,
+            MetadataEvent::Applied(cluster("a", "3")),
+            MetadataEvent::Deleted(cluster("b", "2")),
+        ];
+        assert_eq!(events, expected);
     }
 }

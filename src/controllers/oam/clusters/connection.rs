@@ -1,17 +1,70 @@
 //! Connections to the API servers of joined clusters.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
-use axum::http::Uri;
+use axum::body::Body as ResponseBody;
+use axum::http::{Request, Response, Uri};
 use kube::Client;
+use kube::client::Body;
+use serde_json::Value;
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, ServiceExt};
 
 use super::credential::ClusterCredential;
 use crate::http::{FetchError, Fetcher};
 use crate::runtime::kube_client::metrics::RequestMetrics;
-use crate::runtime::kube_client::{ApiError, connect_remote};
+use crate::runtime::kube_client::write_fence::WriteFence;
+use crate::runtime::kube_client::{
+    ApiError, RemoteOptions, RemotePermits, RequestLimits, RequestTimeouts, connect_remote,
+};
 
 /// Includes DNS and TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limits of requests until the head of their response.
+pub(super) const HEAD_LIMITS: RequestTimeouts = RequestTimeouts {
+    get: Duration::from_secs(5),
+    list: Duration::from_secs(20),
+    write: Duration::from_secs(10),
+};
+/// Time that a request has besides. A circuit must see the end of the limit of the head before the request is dropped.
+const MARGIN: Duration = Duration::from_secs(1);
+const INFLIGHT: usize = 32;
+const PER_SECOND: NonZeroU32 = NonZeroU32::MIN.saturating_add(49);
+const BURST: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
+
+/// Sends requests to paths below the URL of a cluster, with its credential.
+pub(super) type RemoteTransport = BoxCloneSyncService<Request<Body>, Response<ResponseBody>, BoxError>;
+
+/// A connection to a joined cluster that is up.
+pub struct Connection {
+    pub client: Client,
+    /// The response of `GET /version`.
+    pub version: Value,
+    /// The credential may impersonate users in the cluster.
+    pub can_impersonate: bool,
+    /// Differs between connections.
+    pub number: u64,
+}
+
+/// Returns the options of the clients of all clusters, which share them.
+#[must_use]
+pub fn remote_options(write_fence: Option<WriteFence>) -> RemoteOptions {
+    RemoteOptions {
+        limits: RequestLimits {
+            inflight: INFLIGHT,
+            per_second: Some(PER_SECOND),
+            burst: Some(BURST),
+            timeouts: Some(RequestTimeouts {
+                get: HEAD_LIMITS.get + MARGIN,
+                list: HEAD_LIMITS.list + MARGIN,
+                write: HEAD_LIMITS.write + MARGIN,
+            }),
+        },
+        write_fence,
+        permits: RemotePermits::default(),
+    }
+}
 
 /// Returns a client of a cluster, or the reason why there is none. Sends nothing yet.
 ///
@@ -20,7 +73,17 @@ pub async fn connect(
     credential: ClusterCredential,
     fetcher: &Fetcher,
     requests: &RequestMetrics,
+    options: &RemoteOptions,
 ) -> Result<Client, String> {
+    let (transport, url) = transport(credential, fetcher).await?;
+    Ok(connect_remote(transport, &url, requests, options))
+}
+
+/// Same for the transport of a client, with the URL of the cluster.
+pub(super) async fn transport(
+    credential: ClusterCredential,
+    fetcher: &Fetcher,
+) -> Result<(RemoteTransport, Uri), String> {
     let ClusterCredential { endpoint, access } = credential;
     let url: Uri = match endpoint.as_str().parse() {
         Ok(url) => url,
@@ -29,7 +92,8 @@ pub async fn connect(
     let fetcher = fetcher.with(access).map_err(|error| refusal(&error))?;
     let transport = fetcher.transport(&endpoint, CONNECT_TIMEOUT).await;
     let transport = transport.map_err(|error| refusal(&error))?;
-    Ok(connect_remote(transport, &url, requests))
+    let transport = ServiceExt::<Request<Body>>::map_response(transport, |response| response.map(ResponseBody::new));
+    Ok((BoxCloneSyncService::new(transport), url))
 }
 
 fn refusal(error: &FetchError) -> String {
@@ -49,13 +113,7 @@ fn refusal(error: &FetchError) -> String {
 #[must_use]
 pub fn failure(error: &kube::Error) -> String {
     match error {
-        kube::Error::Service(cause) => match cause.downcast_ref::<FetchError>() {
-            Some(FetchError::Untrusted { host, detail }) => format!(
-                "the certificate of {host} is not trusted: {detail}; check ca.crt or ca in the Secret, and the host name"
-            ),
-            Some(error) => error.to_string(),
-            None => cause.to_string(),
-        },
+        kube::Error::Service(cause) => transport_failure(cause),
         kube::Error::Api(status) if status.code == 401 => {
             "the API server does not accept the credential; renew it in the Secret".to_owned()
         }
@@ -64,6 +122,16 @@ pub fn failure(error: &kube::Error) -> String {
             format!("the API server returned {}: {error}", status.code)
         }
         other => ApiError::from(other).to_string(),
+    }
+}
+
+pub(super) fn transport_failure(cause: &BoxError) -> String {
+    match cause.downcast_ref::<FetchError>() {
+        Some(FetchError::Untrusted { host, detail }) => format!(
+            "the certificate of {host} is not trusted: {detail}; check ca.crt or ca in the Secret, and the host name"
+        ),
+        Some(error) => error.to_string(),
+        None => cause.to_string(),
     }
 }
 
@@ -84,7 +152,7 @@ mod tests {
 
     async fn refused(credential: ClusterCredential) -> String {
         let fetcher = Fetcher::new(Settings::default()).unwrap();
-        let connected = connect(credential, &fetcher, &RequestMetrics::default()).await;
+        let connected = connect(credential, &fetcher, &RequestMetrics::default(), &remote_options(None)).await;
         let problem = connected.err().unwrap();
         assert!(!problem.contains("hunter2"), "{problem}");
         problem

@@ -1,10 +1,15 @@
-//! The clusters that are joined to the controller's own. It does not serve them, and says so; `portolan cluster` reaches them.
+//! The clusters that are joined to the controller's own: who they are, and connections to them.
 
+mod ask;
+mod circuit;
 pub mod connection;
 pub mod credential;
+mod error;
+mod guard;
+mod link;
+mod monitor;
 mod registry;
-
-pub use registry::{ClusterError, ClusterSettings, Connection, JoinedClusters};
+mod shared;
 
 use std::collections::BTreeMap;
 
@@ -12,6 +17,9 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 
+pub use self::connection::Connection;
+pub use self::error::ClusterError;
+pub use self::registry::{ClusterCounts, ClusterSettings, JoinedClusters};
 use crate::runtime::kube_client::{ApiError, call};
 
 /// Label of the Secrets of clusters, which are in the namespace of the definitions.
@@ -57,8 +65,7 @@ pub async fn joined_clusters(client: &Client, namespace: &str) -> Result<Vec<Joi
     let parameters = ListParams::default().labels(CREDENTIAL_TYPE).limit(MAX_CLUSTERS);
     let listed = call(api.list_metadata(&parameters)).await?;
     if listed.metadata.continue_.is_some_and(|next| !next.is_empty()) {
-        let message = format!("namespace {namespace} has more than {MAX_CLUSTERS} Secrets of clusters");
-        return Err(ApiError::bad_request(message));
+        return Err(ApiError::bad_request(too_many(namespace)));
     }
     let clusters = listed.items.into_iter().map(|secret| JoinedCluster {
         name: secret.name_any(),
@@ -67,13 +74,12 @@ pub async fn joined_clusters(client: &Client, namespace: &str) -> Result<Vec<Joi
     Ok(clusters.collect())
 }
 
+fn too_many(namespace: &str) -> String {
+    format!("namespace {namespace} has more than {MAX_CLUSTERS} Secrets of clusters")
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use axum::http::{Request, Response};
-    use kube::client::Body;
-
     use super::*;
 
     fn labels(labels: &[(&str, &str)]) -> BTreeMap<String, String> {

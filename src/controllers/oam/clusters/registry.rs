@@ -1,64 +1,324 @@
-//! stub
-use std::collections::BTreeSet;
+//! The joined clusters and their connections.
+//!
+//! ```text
+//!  Secrets, metadata only ──watch──► JoinedClusters ──first use──► Monitor, a task per cluster ──► Link ──► connection
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use serde_json::Value;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
 
-use super::JoinedCluster;
+use super::connection::{Connection, transport};
+use super::error::ClusterError;
+use super::link::{Link, LinkState};
+use super::monitor::Monitor;
+use super::shared::{Connector, Shared};
+use super::{CREDENTIAL_TYPE, JoinedCluster, MAX_CLUSTERS, too_many};
+use crate::api::is_object_name;
+use crate::controllers::oam::trackers::{LOCAL, is_local};
 use crate::http::Fetcher;
-use crate::runtime::kube_client::ApiError;
 use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::runtime::kube_client::write_fence::WriteFence;
+use crate::runtime::kube_client::{ApiError, call};
+use crate::runtime::watch::{MetadataEvent, Scope, Selection, watch_metadata};
+
+/// Time between lists while the Secrets may not be listed, or not watched.
+const POLL: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
 pub struct ClusterSettings {
+    /// The controller's own client.
     pub client: Client,
+    /// Holds the Secrets of clusters, and the definitions.
     pub namespace: String,
+    /// Decides which addresses are allowed.
     pub fetcher: Fetcher,
     pub allow_insecure: bool,
     pub requests: RequestMetrics,
     pub write_fence: Option<WriteFence>,
 }
+
+/// The numbers of joined clusters by state. Unused clusters are those to which no connection was requested.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClusterCounts {
+    pub up: usize,
+    pub connecting: usize,
+    pub unreachable: usize,
+    pub refused: usize,
+    pub unused: usize,
+}
+
+/// Clones share the connections, which end with the last one.
 #[derive(Clone)]
-pub struct JoinedClusters(Arc<ClusterSettings>);
-pub struct Connection {
-    pub client: Client,
-    pub version: Value,
-    pub can_impersonate: bool,
-    pub number: u64,
+pub struct JoinedClusters(Arc<Registry>);
+
+struct Registry {
+    shared: Arc<Shared>,
+    clusters: Mutex<Clusters>,
+    known: watch::Sender<Known>,
+    has_warned_of_local: AtomicBool,
 }
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
-pub enum ClusterError {
-    #[error("{cluster}")]
-    NotJoined { cluster: String },
-    #[error("{0}")]
-    Unknown(String),
-    #[error("{cluster} {problem}")]
-    Refused { cluster: String, problem: String },
-    #[error("{cluster}")]
-    Connecting { cluster: String },
-    #[error("{cluster} {problem}")]
-    Unreachable { cluster: String, problem: String },
+
+enum Known {
+    Listing,
+    Listed,
+    Failed(String),
 }
+
+#[derive(Default)]
+struct Clusters {
+    entries: BTreeMap<String, Entry>,
+    /// Of all entries; none after a change.
+    list: Option<Arc<[JoinedCluster]>>,
+}
+
+struct Entry {
+    meta: Arc<ObjectMeta>,
+    /// None until the cluster is used.
+    monitor: Option<MonitorHandle>,
+}
+
+/// Ends the monitor when it is dropped.
+struct MonitorHandle {
+    link: Arc<Link>,
+    task: AbortHandle,
+}
+
+impl Drop for MonitorHandle {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
 impl JoinedClusters {
+    #[must_use]
     pub fn new(settings: ClusterSettings) -> Self {
-        Self(Arc::new(settings))
+        let fetcher = settings.fetcher.clone();
+        let connector: Connector = Box::new(move |credential| {
+            let fetcher = fetcher.clone();
+            async move { transport(credential, &fetcher).await }.boxed()
+        });
+        Self::with_connector(settings, connector)
     }
-    pub fn on_change(&self, _changed: impl Fn(&str) + Send + Sync + 'static) {}
+
+    pub(super) fn with_connector(settings: ClusterSettings, connector: Connector) -> Self {
+        Self(Arc::new(Registry {
+            shared: Arc::new(Shared::new(settings, connector)),
+            clusters: Mutex::default(),
+            known: watch::Sender::new(Known::Listing),
+            has_warned_of_local: AtomicBool::new(false),
+        }))
+    }
+
+    /// Calls it with the name of a cluster that was joined or removed, that has other labels or another credential, or
+    /// that is reached (again). Only the first call, before [`Self::run`], has an effect.
+    pub fn on_change(&self, changed: impl Fn(&str) + Send + Sync + 'static) {
+        self.0.shared.on_change(changed);
+    }
+
+    /// Watches the Secrets. Never returns.
     pub async fn run(self) {
-        std::future::pending().await
+        let settings = &self.0.shared.settings;
+        let selection = Selection {
+            scope: Scope::Namespace(settings.namespace.clone()),
+            labels: Some(CREDENTIAL_TYPE.to_owned()),
+        };
+        let client = settings.client.clone();
+        watch_metadata::<Secret>(client, selection, POLL, move |event| self.0.apply(event)).await;
     }
+
+    /// Returns the joined clusters, sorted by name, or the reason why they are not known. Sends no request.
     pub fn list(&self) -> Result<Arc<[JoinedCluster]>, String> {
-        Ok(Arc::from(Vec::new()))
+        if let Some(problem) = self.0.problem() {
+            return Err(problem);
+        }
+        let mut clusters = self.0.clusters.lock();
+        self.0.check_number(&clusters)?;
+        let Clusters { entries, list } = &mut *clusters;
+        let joined = entries.iter().map(|(name, entry)| JoinedCluster {
+            name: name.clone(),
+            labels: entry.meta.labels.clone().unwrap_or_default(),
+        });
+        Ok(Arc::clone(list.get_or_insert_with(|| joined.collect())))
     }
-    pub async fn wait_until_known(&self) {}
+
+    /// Waits until the Secrets are listed, or that failed.
+    pub async fn wait_until_known(&self) {
+        let mut known = self.0.known.subscribe();
+        // Fails only without a sender, which `self` owns.
+        let _ = known.wait_for(|known| !matches!(known, Known::Listing)).await;
+    }
+
+    /// Returns the connection to a cluster. The first call starts connecting; while that lasts, and while the cluster can't
+    /// be reached, it fails at once. Called in a runtime.
     pub fn connection(&self, cluster: &str) -> Result<Arc<Connection>, ClusterError> {
-        Err(ClusterError::NotJoined {
-            cluster: cluster.to_owned(),
-        })
+        self.0.link(cluster)?.connection(cluster)
     }
-    pub async fn wait_until_tried(&self, _clusters: &BTreeSet<String>) {}
-    pub async fn is_gone(&self, _cluster: &str) -> Result<bool, ApiError> {
-        Ok(true)
+
+    /// Waits until the first attempts to connect to these clusters have ended, at most 5 s. Starts connecting to all.
+    pub async fn wait_until_tried(&self, clusters: &BTreeSet<String>) {
+        let links: Vec<_> = clusters.iter().filter_map(|name| self.0.link(name).ok()).collect();
+        let tried = join_all(links.iter().map(|link| link.wait_until_tried()));
+        // The caller learns from the connections which attempts have not ended.
+        let _ = timeout(MAX_WAIT, tried).await;
+    }
+
+    /// Asks the API server whether the Secret of a cluster is gone.
+    pub async fn is_gone(&self, cluster: &str) -> Result<bool, ApiError> {
+        if is_local(cluster) {
+            return Ok(false);
+        }
+        // The name may come from a tracker, and becomes a part of a path.
+        if !is_object_name(cluster) {
+            return Ok(true);
+        }
+        let secret = call(self.0.shared.secrets().get_metadata_opt(cluster)).await?;
+        Ok(secret.is_none())
+    }
+
+    #[must_use]
+    pub fn counts(&self) -> ClusterCounts {
+        let mut counts = ClusterCounts::default();
+        for entry in self.0.clusters.lock().entries.values() {
+            let count = match entry.monitor.as_ref().map(|monitor| monitor.link.state()) {
+                None => &mut counts.unused,
+                Some(LinkState::Connecting) => &mut counts.connecting,
+                Some(LinkState::Refused(_)) => &mut counts.refused,
+                Some(LinkState::Failed(_)) => &mut counts.unreachable,
+                Some(LinkState::Connected { circuit, .. }) if circuit.problem().is_some() => &mut counts.unreachable,
+                Some(LinkState::Connected { .. }) => &mut counts.up,
+            };
+            *count += 1;
+        }
+        counts
     }
 }
+
+impl Registry {
+    pub(super) fn apply(&self, event: MetadataEvent) {
+        match event {
+            MetadataEvent::Applied(meta) => self.join(meta),
+            MetadataEvent::Deleted(meta) => self.remove(meta.name.as_deref().unwrap_or_default()),
+            MetadataEvent::Listed => {
+                if matches!(self.known.send_replace(Known::Listed), Known::Failed(_)) {
+                    tracing::info!("joined clusters are known again");
+                }
+            }
+            MetadataEvent::Failed(message) => self.fail(&message),
+        }
+    }
+
+    fn join(&self, meta: Arc<ObjectMeta>) {
+        let Some(name) = meta.name.clone() else { return };
+        if name == LOCAL {
+            if !self.has_warned_of_local.swap(true, Ordering::Relaxed) {
+                tracing::warn!(
+                    namespace = self.shared.settings.namespace,
+                    "the Secret of a cluster has the name local, which belongs to the cluster of Portolan; join the \
+                     cluster by another name"
+                );
+            }
+            return;
+        }
+        let mut clusters = self.clusters.lock();
+        clusters.list = None;
+        let has_changed = match clusters.entries.get_mut(&name) {
+            None => {
+                clusters.entries.insert(name.clone(), Entry { meta, monitor: None });
+                true
+            }
+            Some(entry) => {
+                let old = std::mem::replace(&mut entry.meta, meta);
+                if let Some(monitor) = &entry.monitor {
+                    monitor.link.notify_secret_changed();
+                }
+                old.labels != entry.meta.labels
+            }
+        };
+        drop(clusters);
+        if has_changed {
+            self.shared.notify(&name);
+        }
+    }
+
+    fn remove(&self, name: &str) {
+        let mut clusters = self.clusters.lock();
+        clusters.list = None;
+        let removed = clusters.entries.remove(name);
+        drop(clusters);
+        if removed.is_some() {
+            self.shared.notify(name);
+        }
+    }
+
+    fn fail(&self, message: &str) {
+        let namespace = &self.shared.settings.namespace;
+        let problem = format!("failed to look for joined clusters in namespace {namespace}: {message}");
+        if !matches!(*self.known.borrow(), Known::Failed(_)) {
+            tracing::warn!("{problem}; retrying");
+        }
+        self.known.send_replace(Known::Failed(problem));
+    }
+
+    /// Returns the reason why the clusters are not known.
+    fn problem(&self) -> Option<String> {
+        let namespace = &self.shared.settings.namespace;
+        match &*self.known.borrow() {
+            Known::Listing => Some(format!(
+                "the joined clusters in namespace {namespace} are not listed yet"
+            )),
+            Known::Listed => None,
+            Known::Failed(problem) => Some(problem.clone()),
+        }
+    }
+
+    fn check_number(&self, clusters: &Clusters) -> Result<(), String> {
+        if clusters.entries.len() > MAX_CLUSTERS as usize {
+            return Err(too_many(&self.shared.settings.namespace));
+        }
+        Ok(())
+    }
+
+    /// Starts the monitor of a cluster if there is none.
+    fn link(&self, cluster: &str) -> Result<Arc<Link>, ClusterError> {
+        let mut clusters = self.clusters.lock();
+        if let Some(Entry {
+            monitor: Some(monitor), ..
+        }) = clusters.entries.get(cluster)
+        {
+            return Ok(Arc::clone(&monitor.link));
+        }
+        self.check_number(&clusters).map_err(ClusterError::Unknown)?;
+        let Some(entry) = clusters.entries.get_mut(cluster) else {
+            let cluster = cluster.to_owned();
+            return Err(self
+                .problem()
+                .map_or(ClusterError::NotJoined { cluster }, ClusterError::Unknown));
+        };
+        let link = Arc::new(Link::default());
+        let monitor = Monitor {
+            cluster: cluster.to_owned(),
+            shared: Arc::clone(&self.shared),
+            link: Arc::clone(&link),
+        };
+        entry.monitor = Some(MonitorHandle {
+            link: Arc::clone(&link),
+            task: tokio::spawn(monitor.run()).abort_handle(),
+        });
+        Ok(link)
+    }
+}
+
+#[cfg(test)]
+mod tests;

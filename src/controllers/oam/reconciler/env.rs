@@ -16,6 +16,7 @@ use super::memory::Memory;
 use crate::api::NamespacedName;
 use crate::budget::{Reservation, WorkError};
 use crate::controllers::FIELD_MANAGER;
+use crate::controllers::oam::clusters::JoinedCluster;
 use crate::controllers::oam::definitions::{LoadError, Loaded, Missing};
 use crate::controllers::oam::parse::Lookup;
 use crate::controllers::oam::placement;
@@ -39,7 +40,9 @@ pub(super) struct Env<'a> {
     pub(super) render_answers: Mutex<RenderAnswers>,
     /// The time from which calls of components and traits wait for the next pass, so that this one has an end.
     pub(super) calls_end: Instant,
-    clusters: Mutex<ClusterPass>,
+    /// The joined clusters at the begin of the pass, or the reason why they are not known.
+    joined: Result<Arc<[JoinedCluster]>, String>,
+    cluster_pass: Mutex<ClusterPass>,
     loaded: Loaded,
     held: Mutex<Vec<Reservation>>,
     /// The part of the reserved memory that is left for revisions besides the latest.
@@ -72,7 +75,8 @@ impl<'a> Env<'a> {
             answers: Mutex::new(answers),
             render_answers: Mutex::new(render_answers),
             calls_end: Instant::now() + reconciler.options.pass_timeout / 2,
-            clusters: Mutex::new(reconciler.cluster_passes.begin()),
+            joined: reconciler.objects.clusters().list(),
+            cluster_pass: Mutex::new(reconciler.cluster_passes.begin()),
             loaded: Loaded::default(),
             held: Mutex::new(reserved.into_iter().collect()),
             spare_bytes,
@@ -99,12 +103,14 @@ impl<'a> Env<'a> {
         }
     }
 
-    pub(super) fn placement_settings(&self) -> placement::PlacementSettings<'a> {
+    pub(super) fn placement_settings(&self) -> placement::PlacementSettings<'_> {
         let options = self.options();
         placement::PlacementSettings {
             namespace: &self.name.namespace,
             allow_cross_namespace: options.admission.allow_cross_namespace,
             unanchored_overrides: options.unanchored_overrides,
+            clusters: self.joined.as_deref().map_err(String::as_str),
+            accepts_any_cluster: false,
         }
     }
 
@@ -116,7 +122,7 @@ impl<'a> Env<'a> {
         if joined.is_empty() {
             return Ok(());
         }
-        if !self.clusters.lock().try_use(&joined) {
+        if !self.cluster_pass.lock().try_use(&joined) {
             return Err(Stop::NeedsCluster);
         }
         let objects = &self.reconciler.objects;

@@ -51,7 +51,7 @@ use super::functions::http::HttpRequests;
 use super::functions::logs::StepLogs;
 use super::metrics::Metrics;
 use super::objects::{Autoscalers, Objects};
-use super::render::release::unknown_version;
+use super::render::release::{context_version, unknown_version};
 use super::rights::AccessReviews;
 use crate::api::oam::{Application, labels};
 use crate::api::{NamespacedName, Raw};
@@ -235,13 +235,8 @@ impl Reconciler {
     async fn cluster_version(&self) -> Value {
         let version = self.cluster_version.get_or_try_init(|| async {
             let version = call(self.client.apiserver_version()).await?;
-            let minor: String = version.minor.chars().take_while(char::is_ascii_digit).collect();
-            Ok::<_, ApiError>(serde_json::json!({
-                "major": version.major,
-                "minor": minor.parse::<u32>().unwrap_or_default(),
-                "gitVersion": version.git_version,
-                "platform": version.platform,
-            }))
+            let version = serde_json::to_value(version).unwrap_or_default();
+            Ok::<_, ApiError>(context_version(&version))
         });
         version.await.map_or_else(|_| unknown_version(), Value::clone)
     }

@@ -1,5 +1,6 @@
 //! The Secret of a joined cluster, in the format of KubeVela's cluster-gateway.
 
+mod fingerprint;
 #[cfg(test)]
 mod tests;
 
@@ -7,6 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use url::Url;
 
+pub use self::fingerprint::Fingerprint;
 use super::CREDENTIAL_TYPE;
 use crate::controllers::oam::trackers::LOCAL;
 use crate::http::secret::Secret as Sensitive;

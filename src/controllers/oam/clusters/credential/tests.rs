@@ -143,3 +143,21 @@ fn a_proxy_is_one_for_http() {
     let none = ClusterCredential::parse(&with(PROXY, ""), false).unwrap();
     assert!(none.access.proxies.is_none());
 }
+
+#[test]
+fn a_fingerprint_changes_with_values_and_types_only() {
+    let secret = with(TOKEN, "hunter2");
+    let fingerprint = Fingerprint::of(&secret);
+    let mut annotated = secret.clone();
+    annotated
+        .annotations_mut()
+        .insert("healthy".to_owned(), "true".to_owned());
+    annotated.labels_mut().insert("region".to_owned(), "eu".to_owned());
+    assert_eq!(Fingerprint::of(&annotated), fingerprint);
+    let mut typed = secret;
+    typed.labels_mut().insert(ENDPOINT_TYPE.to_owned(), "Const".to_owned());
+    let others = [typed, with(TOKEN, "hunter3"), without(TOKEN), with("ca", PEM)];
+    for other in others {
+        assert_ne!(Fingerprint::of(&other), fingerprint);
+    }
+}

@@ -14,7 +14,7 @@ use crate::controllers::oam::reconciler::revise::Current;
 use crate::controllers::oam::render::cache_key::{CacheKey, key_in_round};
 use crate::controllers::oam::render::component::Rendered;
 use crate::controllers::oam::render::evaluate::{Cause, Error, Evaluate};
-use crate::controllers::oam::render::release::{ComponentObjects, ReleaseObject};
+use crate::controllers::oam::render::release::{ComponentObjects, ReleaseObject, context_version};
 use crate::controllers::oam::steps::CallingEvaluator;
 use crate::controllers::oam::trackers::is_local;
 use crate::controllers::oam::workflow::check_path;
@@ -102,8 +102,11 @@ impl Target<'_> {
     pub async fn render(&self, objects: &AppObjects<'_>, placed: &Placed) -> Result<ComponentObjects, RenderError> {
         let _timer = self.env.reconciler.metrics.time(PassStage::Render);
         let release = &self.current.release;
-        self.reach(&placed.place)?;
+        let version = self.cluster_version(&placed.place)?;
         let mut prepared = release.component(self.parsed, &placed.component, &placed.place);
+        if let Some(version) = version {
+            prepared.set_cluster_version(version);
+        }
         let evaluator = self.evaluator(objects);
         if let Some(alone) = prepared.workload_to_read() {
             let key = self.with_round(placed, alone.key());
@@ -120,13 +123,14 @@ impl Target<'_> {
         Ok(prepared.objects(key, rendered))
     }
 
-    fn reach(&self, place: &Place) -> Result<(), RenderError> {
+    /// Returns the version of the joined cluster of a place.
+    fn cluster_version(&self, place: &Place) -> Result<Option<Value>, RenderError> {
         if is_local(&place.cluster) {
-            return Ok(());
+            return Ok(None);
         }
         let connection = self.env.reconciler.objects.clusters().connection(&place.cluster);
-        let _ = connection.map_err(|error| RenderError::Unreachable(error.to_string()))?;
-        Ok(())
+        let connection = connection.map_err(|error| RenderError::Unreachable(error.to_string()))?;
+        Ok(Some(context_version(&connection.version)))
     }
 
     /// Renders the traits of the last stage, which see the live objects.

@@ -61,6 +61,9 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
 
     async fn answer(&mut self, call: &Call) -> Result<Answer, Stop> {
         let params = &call.params;
+        if let Ok(cluster) = functions::cluster(params) {
+            self.env().use_clusters([cluster.as_str()]).await?;
+        }
         match (call.provider.as_str(), call.function.as_str()) {
             ("kube", "apply") => self.apply(params).await,
             ("kube", "apply-in-parallel") => self.apply_all(params).await,
@@ -118,7 +121,7 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
     }
 
     fn list_clusters(&self) -> Answer {
-        let listed = self.env().reconciler.clusters.list();
+        let listed = self.env().reconciler.objects.clusters().list();
         let clusters = listed.map(|joined| {
             let names = joined.iter().map(|cluster| cluster.name.as_str());
             let clusters: Vec<&str> = std::iter::once(LOCAL).chain(names).collect();
@@ -196,7 +199,7 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
         }
         let read = self.cluster().objects.read(&id).await;
         if let Ok(Some(live)) = &read
-            && let Err(message) = self.cluster().check_record(live)
+            && let Err(message) = self.cluster().check_record(&id.cluster, live)
         {
             return Answer::failed(message);
         }
@@ -208,15 +211,13 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
             Ok(selection) => selection,
             Err(message) => return Answer::failed(message),
         };
-        if let Err(message) = self.cluster().check_read(&selection.target()).await {
+        let (cluster, target) = (self.cluster(), selection.target());
+        if let Err(message) = cluster.check_read(&target).await {
             return Answer::failed(message);
         }
-        let listed = self
-            .cluster()
-            .objects
-            .list(&selection.target(), &selection.selector())
-            .await;
-        objects::listed(&selection, listed.map(|listed| self.cluster().without_records(listed)))
+        let listed = cluster.objects.list(&target, &selection.selector()).await;
+        let listed = listed.map(|listed| cluster.without_records(&target.cluster, listed));
+        objects::listed(&selection, listed)
     }
 
     /// Applies a changed object as an object of the Application, which records it and keeps its state. Refuses an
@@ -242,7 +243,7 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
             Ok(None) => return Err(format!("{} {} not found", id.kind, id.name)),
             Err(error) => return Err(format!("failed to read {} {}: {error}", id.kind, id.name)),
         };
-        self.cluster().check_record(&live)?;
+        self.cluster().check_record(&id.cluster, &live)?;
         let changed = patch_object(objects::desired(live), params)?;
         Ok((manifest(self.env().name, &cluster, changed)?, cluster))
     }
@@ -293,10 +294,9 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
             json!({ "apiVersion": id.api_version, "kind": id.kind, "metadata": metadata })
         });
         let to_delete: Vec<Value> = to_delete.collect();
-        if let Err(message) = self
-            .cluster()
-            .check_admission(&self.rollout.objects.ledger.inventory, &to_delete)
-        {
+        let manifests = ids.iter().cloned().zip(&to_delete);
+        let inventory = &self.rollout.objects.ledger.inventory;
+        if let Err(message) = self.cluster().check_admission(inventory, manifests) {
             return Ok(Err(ApiError::bad_request(message).into()));
         }
         let mut existing = Vec::new();

@@ -109,6 +109,19 @@ fn revision_of(parsed: &Parsed, component: &Component, place: &Place) -> String 
     component_hash(&component, "")
 }
 
+/// Returns the version of a cluster as templates see it, from the answer of its API server to `/version`.
+#[must_use]
+pub fn context_version(version: &Value) -> Value {
+    let text = |name: &str| version[name].as_str().unwrap_or_default();
+    let minor: String = text("minor").chars().take_while(char::is_ascii_digit).collect();
+    json!({
+        "major": text("major"),
+        "minor": minor.parse::<u32>().unwrap_or_default(),
+        "gitVersion": text("gitVersion"),
+        "platform": text("platform"),
+    })
+}
+
 /// Returns a version of a cluster with empty fields.
 #[must_use]
 pub fn unknown_version() -> Value {

@@ -22,7 +22,7 @@ use crate::controllers::oam::trackers::LOCAL;
 
 pub use component::ReleaseComponent;
 use context::fields;
-pub use context::unknown_version;
+pub use context::{context_version, unknown_version};
 
 /// Label of objects of traits that create the workload.
 const MANAGE_WORKLOAD: &str = "trait.oam.dev/manage-workload";

@@ -1,0 +1,201 @@
+//! Connects to a cluster that is used, and probes it while it can't be reached.
+//!
+//! ```text
+//!  read the Secret ─► parse ─► connect, until it succeeds ─► wait until the circuit opens ◄─┐
+//!        ▲              │                                      └─► probe, until it succeeds ─┘
+//!        │              └─► refused
+//!        └── the Secret has another credential
+//! ```
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use tokio::time::sleep;
+
+use super::ask;
+use super::circuit::Circuit;
+use super::connection::{Connection, RemoteTransport};
+use super::credential::{ClusterCredential, CredentialError, Fingerprint};
+use super::guard::GuardedTransport;
+use super::link::{Link, LinkState};
+use super::shared::Shared;
+use crate::runtime::jitter::jitter;
+use crate::runtime::kube_client::connect_remote;
+use crate::runtime::workqueue::Backoff;
+
+const BACKOFF: Backoff = Backoff {
+    base: Duration::from_secs(1),
+    cap: Duration::from_secs(60),
+};
+const OWN_CLUSTER: &str = "it is the cluster of Portolan itself; use the name local";
+
+pub(super) struct Monitor {
+    pub(super) cluster: String,
+    pub(super) shared: Arc<Shared>,
+    pub(super) link: Arc<Link>,
+}
+
+/// Failures since a request, which was no probe, has succeeded.
+#[derive(Default)]
+struct Retries(u32);
+
+impl Retries {
+    async fn wait(&mut self) {
+        let delay = BACKOFF.delay(self.0);
+        self.0 = self.0.saturating_add(1);
+        sleep(jitter(delay, 0.75..1.0)).await;
+    }
+}
+
+impl Monitor {
+    pub(super) async fn run(self) {
+        let mut secret = self.read(|problem| self.fail(problem)).await;
+        loop {
+            let credential = ClusterCredential::parse(&secret, self.shared.settings.allow_insecure);
+            let fingerprint = Fingerprint::of(&secret);
+            // The credential is in memory once.
+            drop(secret);
+            secret = tokio::select! {
+                // Never ends.
+                () = self.serve(credential) => return,
+                other = self.other_secret(fingerprint) => other,
+            };
+            self.link.set(LinkState::Connecting);
+        }
+    }
+
+    /// Reads the Secret until that succeeds.
+    async fn read(&self, on_failure: impl Fn(String)) -> Secret {
+        let mut retries = Retries::default();
+        loop {
+            match self.shared.read_secret(&self.cluster).await {
+                Ok(secret) => return secret,
+                Err(problem) => on_failure(problem),
+            }
+            retries.wait().await;
+        }
+    }
+
+    /// Returns the Secret when it has another credential.
+    async fn other_secret(&self, fingerprint: Fingerprint) -> Secret {
+        loop {
+            self.link.secret_changed().await;
+            let cluster = &self.cluster;
+            let secret = self.read(|error| tracing::debug!(cluster, error, "failed to look for another credential"));
+            let secret = secret.await;
+            if Fingerprint::of(&secret) != fingerprint {
+                return secret;
+            }
+        }
+    }
+
+    /// Never ends.
+    async fn serve(&self, credential: Result<ClusterCredential, CredentialError>) {
+        if let Err(problem) = self.try_serve(credential).await {
+            tracing::warn!(cluster = self.cluster, problem, "joined cluster is refused");
+            self.link.set(LinkState::Refused(problem));
+            self.shared.notify(&self.cluster);
+        }
+        pending::<()>().await;
+    }
+
+    /// Returns the reason why the credential is refused.
+    async fn try_serve(&self, credential: Result<ClusterCredential, CredentialError>) -> Result<(), String> {
+        let credential = credential.map_err(|error| error.to_string())?;
+        let (transport, url) = self.shared.transport(credential).await?;
+        let mut retries = Retries::default();
+        let answers = loop {
+            match ask::answers(&transport).await {
+                Ok(answers) => break answers,
+                Err(problem) => self.fail(problem),
+            }
+            retries.wait().await;
+        };
+        if answers.system_uid.is_some() && answers.system_uid == self.shared.own_uid().await {
+            return Err(OWN_CLUSTER.to_owned());
+        }
+        let circuit = Arc::new(Circuit::default());
+        let guarded = GuardedTransport {
+            transport: transport.clone(),
+            circuit: Arc::clone(&circuit),
+        };
+        let shared = &self.shared;
+        let connection = Connection {
+            client: connect_remote(guarded, &url, &shared.settings.requests, &shared.options),
+            version: answers.version,
+            can_impersonate: answers.can_impersonate,
+            number: shared.next_number(),
+        };
+        let connection = Arc::new(connection);
+        self.connected(&connection, &circuit);
+        self.supervise(&transport, connection, circuit, retries).await;
+        Ok(())
+    }
+
+    /// Probes the cluster while the circuit is open. Never ends.
+    async fn supervise(
+        &self,
+        transport: &RemoteTransport,
+        mut connection: Arc<Connection>,
+        circuit: Arc<Circuit>,
+        mut retries: Retries,
+    ) {
+        loop {
+            circuit.opened().await;
+            if circuit.take_success() {
+                retries = Retries::default();
+            }
+            let error = circuit.problem();
+            tracing::warn!(
+                cluster = self.cluster,
+                error,
+                "joined cluster can't be reached, probing it"
+            );
+            let version = loop {
+                retries.wait().await;
+                match ask::version(transport).await {
+                    Ok(version) => break version,
+                    Err(problem) => circuit.set_open(problem),
+                }
+            };
+            if version != connection.version {
+                connection = Arc::new(Connection {
+                    client: connection.client.clone(),
+                    version,
+                    ..*connection
+                });
+            }
+            circuit.set_half_open();
+            self.connected(&connection, &circuit);
+        }
+    }
+
+    fn connected(&self, connection: &Arc<Connection>, circuit: &Arc<Circuit>) {
+        tracing::info!(cluster = self.cluster, "joined cluster is reachable");
+        self.link.set(LinkState::Connected {
+            connection: Arc::clone(connection),
+            circuit: Arc::clone(circuit),
+        });
+        self.shared.notify(&self.cluster);
+    }
+
+    fn fail(&self, problem: String) {
+        // Logged once in a series.
+        if matches!(self.link.state(), LinkState::Failed(_)) {
+            tracing::debug!(
+                cluster = self.cluster,
+                error = problem,
+                "failed to connect to joined cluster"
+            );
+        } else {
+            tracing::warn!(
+                cluster = self.cluster,
+                error = problem,
+                "failed to connect to joined cluster, retrying"
+            );
+        }
+        self.link.set(LinkState::Failed(problem));
+    }
+}
