@@ -86,8 +86,9 @@ struct Answer {
 }
 
 async fn ask(client: &Client) -> Result<Answer, String> {
+    let version = joined::version(client).await?;
     Ok(Answer {
-        version: joined::version(client).await?.git_version,
+        version: version["gitVersion"].as_str().unwrap_or_default().to_owned(),
         has_all_rights: joined::may(client, "*", "*", "*").await?,
     })
 }

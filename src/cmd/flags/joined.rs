@@ -7,8 +7,9 @@ use clap::Args;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::cluster::ClusterFlags;
 use super::fetch::AddressFlags;
@@ -18,6 +19,8 @@ use crate::controllers::oam::clusters::credential::ClusterCredential;
 use crate::http::{Fetcher, Settings};
 use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::runtime::kube_client::{RemoteOptions, api_server_endpoint, api_server_of_pod};
+
+const VERSION: &str = "/version";
 
 /// The joined clusters that a command accepts.
 #[derive(Args, Clone, Debug)]
@@ -66,20 +69,13 @@ impl Connector {
     }
 }
 
-/// The version of an API server.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Version {
-    #[serde(default)]
-    pub major: String,
-    #[serde(default)]
-    pub minor: String,
-    pub git_version: String,
-}
-
-/// Returns the version of a cluster, or what failed and what to do.
-pub async fn version(client: &Client) -> Result<Version, String> {
-    get(client, "/version").await
+/// Returns the response of `GET /version`, or what failed and what to do.
+pub async fn version(client: &Client) -> Result<Value, String> {
+    let version: Value = get(client, VERSION).await?;
+    if version["gitVersion"].is_string() {
+        return Ok(version);
+    }
+    Err(not_of_an_api_server(VERSION))
 }
 
 /// Returns true if the credential has a right in the cluster, in all namespaces.
@@ -115,8 +111,11 @@ async fn post<T: DeserializeOwned>(client: &Client, path: &str, object: &impl Se
 /// kube logs responses that it cannot decode, and these are from outside.
 async fn send<T: DeserializeOwned>(client: &Client, path: &str, request: Request<Vec<u8>>) -> Result<T, String> {
     let text = client.request_text(request).await.map_err(|error| failure(&error))?;
-    serde_json::from_str(&text)
-        .map_err(|_| format!("the response of {path} is not that of an API server; check the endpoint"))
+    serde_json::from_str(&text).map_err(|_| not_of_an_api_server(path))
+}
+
+fn not_of_an_api_server(path: &str) -> String {
+    format!("the response of {path} is not that of an API server; check the endpoint")
 }
 
 fn invalid(error: &dyn Display) -> String {

@@ -1,6 +1,7 @@
 //! The clusters that have objects of Applications, as commands reach them.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
@@ -10,12 +11,12 @@ use serde_json::Value;
 use tokio::sync::{Mutex, OnceCell};
 
 use super::objects;
-use super::render::cluster_version;
 use crate::api::is_object_name;
 use crate::cmd::Error;
 use crate::cmd::flags::cluster::ClusterFlags;
-use crate::cmd::flags::joined::{ConnectorFlags, Version, version};
+use crate::cmd::flags::joined::{ConnectorFlags, version};
 use crate::controllers::oam::clusters::{CREDENTIAL_TYPE, JoinedCluster, joined_clusters};
+use crate::controllers::oam::render::release::context_version;
 use crate::controllers::oam::trackers::{LOCAL, cluster_name, is_local};
 use crate::runtime::kube_client::{ApiError, call, call_within};
 
@@ -78,8 +79,13 @@ impl Clusters {
     pub async fn joined(&self) -> Result<&[JoinedCluster], &str> {
         let namespace = &self.namespace;
         let listed = async {
-            let listed = joined_clusters(&self.own, namespace).await;
-            listed.map_err(|error| format!("failed to look for joined clusters in namespace {namespace}: {error}"))
+            match joined_clusters(&self.own, namespace).await {
+                // The controller ignores a Secret named local.
+                Ok(joined) => Ok(joined.into_iter().filter(|one| !is_local(&one.name)).collect()),
+                Err(error) => Err(format!(
+                    "failed to look for joined clusters in namespace {namespace}: {error}"
+                )),
+            }
         };
         let joined = self.joined.get_or_init(|| listed).await;
         joined.as_deref().map_err(String::as_str)
@@ -110,11 +116,12 @@ impl Clusters {
     }
 
     async fn reach_own(&self) -> Result<ReachedCluster, String> {
+        let failed = |error: &dyn Display| format!("failed to read the version of the cluster: {error}");
         let info = call(self.own.apiserver_version()).await;
-        let info = info.map_err(|error| format!("failed to read the version of the cluster: {error}"))?;
+        let version = serde_json::to_value(info.map_err(|error| failed(&error))?).map_err(|error| failed(&error))?;
         Ok(ReachedCluster {
             client: self.own.clone(),
-            version: version_of(&info.major, &info.minor, &info.git_version),
+            version: context_version(&version),
         })
     }
 
@@ -124,14 +131,10 @@ impl Clusters {
         let connector = connector.map_err(|(Error::Usage(message) | Error::Failed(message))| message)?;
         let client = connector.connect(&secret).await?;
         let answered = call_within(DEADLINE, version(&client)).await;
-        let Version {
-            major,
-            minor,
-            git_version,
-        } = answered.map_err(|error| error.to_string())??;
+        let version = answered.map_err(|error| error.to_string())??;
         Ok(ReachedCluster {
             client,
-            version: version_of(&major, &minor, &git_version),
+            version: context_version(&version),
         })
     }
 
@@ -151,9 +154,4 @@ impl Clusters {
             "no such cluster in namespace {namespace}; `portolan cluster list` shows all"
         ))
     }
-}
-
-fn version_of(major: &str, minor: &str, git_version: &str) -> Value {
-    let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
-    cluster_version(major, digits.parse().unwrap_or_default(), git_version)
 }

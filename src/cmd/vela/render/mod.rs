@@ -215,6 +215,6 @@ pub fn first_revision(application: &str) -> LatestRevision {
     }
 }
 
-pub fn cluster_version(major: &str, minor: u32, git_version: &str) -> Value {
+fn cluster_version(major: &str, minor: u32, git_version: &str) -> Value {
     json!({ "major": major, "minor": minor, "gitVersion": git_version, "platform": "" })
 }
