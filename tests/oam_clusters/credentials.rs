@@ -178,7 +178,10 @@ async fn a_token_that_becomes_wrong_is_named_and_nothing_counts_as_deleted() {
         .await;
     assert_hidden(&portolan, &app);
     let records = fleet.records("shop", "east").await;
-    assert!(records.iter().any(|record| record["name"] == "settings"), "{records:#?}");
+    assert!(
+        records.iter().any(|record| record["name"] == "settings"),
+        "{records:#?}"
+    );
     site.delete(APPLICATION, "shop").await;
     fleet.until_waiting("shop", "east").await;
     assert!(east.get(CONFIG_MAP, "settings").await.is_some());

@@ -51,13 +51,13 @@ async fn a_hostile_cluster_is_named_and_delays_no_other(
 ) {
     let fleet = Fleet::new().await;
     let (site, west) = (&fleet.site, fleet.west().await);
-    let proxy = fleet.join_proxy("bad", &west).await;
+    let proxy = fleet.join_proxy("rogue", &west).await;
     proxy.inject(usize::MAX, fault, chooser);
     let portolan = fleet.portolan(&[PATIENT]).await.with_probes();
     let bad = declare_bad(site).await;
     assert_others_served(&fleet, "first").await;
     for name in &bad {
-        site.until_said(name, "cluster bad").await;
+        site.until_said(name, "rogue").await;
     }
     assert_others_served(&fleet, "second").await;
     let memory = peak_memory(&portolan);
@@ -72,7 +72,7 @@ async fn a_hostile_cluster_is_named_and_delays_no_other(
 async fn an_endless_event_of_a_watch_is_given_up() {
     let fleet = Fleet::new().await;
     let (site, west) = (&fleet.site, fleet.west().await);
-    let proxy = fleet.join_proxy("bad", &west).await;
+    let proxy = fleet.join_proxy("rogue", &west).await;
     proxy.inject(usize::MAX, ApiFault::Endless, ApiRequest::is_watch);
     let portolan = fleet.portolan(&[PATIENT]).await.with_probes();
     let bad = declare_bad(site).await;
@@ -106,12 +106,12 @@ async fn a_redirect_is_not_followed_and_the_token_reaches_no_other_host(#[case] 
     let fleet = Fleet::new().await;
     let (site, west) = (&fleet.site, fleet.west().await);
     let thief = ChartServer::start().await;
-    let proxy = fleet.join_proxy("bad", &west).await;
+    let proxy = fleet.join_proxy("rogue", &west).await;
     proxy.inject(usize::MAX, ApiFault::Redirect(thief.url("/stolen")), chooser);
     let _portolan = fleet.portolan(&[PATIENT]).await;
-    site.declare("shop", placed(&[config("settings", "one")], &["bad"]))
+    site.declare("shop", placed(&[config("settings", "one")], &["rogue"]))
         .await;
-    site.until_said("shop", "cluster bad").await;
+    site.until_said("shop", "rogue").await;
     assert_others_served(&fleet, "first").await;
     assert!(!proxy.requests().is_empty());
     assert_eq!(thief.request_count(), 0);

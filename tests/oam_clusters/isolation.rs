@@ -47,11 +47,11 @@ impl Failure {
     }
 }
 
-/// Declares Applications in the cluster `bad`, and returns their names.
+/// Declares Applications in the cluster `rogue`, and returns their names.
 pub async fn declare_bad(site: &Site) -> Vec<String> {
     let names: Vec<_> = (0..BAD).map(|number| format!("bad-{number}")).collect();
     for name in &names {
-        site.declare(name, placed(&[config(name, "one")], &["bad"])).await;
+        site.declare(name, placed(&[config(name, "one")], &["rogue"])).await;
     }
     names
 }
@@ -90,13 +90,13 @@ async fn a_cluster_that_fails_from_the_start_delays_no_other_and_its_application
 ) {
     let fleet = Fleet::new().await;
     let (site, west) = (&fleet.site, fleet.west().await);
-    let proxy = fleet.join_proxy("bad", &west).await;
+    let proxy = fleet.join_proxy("rogue", &west).await;
     failure.begin(&proxy).await;
     let portolan = fleet.portolan(&[PATIENT]).await.with_probes();
     let bad = declare_bad(site).await;
     assert_others_served(&fleet, "first").await;
     for name in &bad {
-        site.until_said(name, "cluster bad").await;
+        site.until_said(name, "rogue").await;
         assert_eq!(west.get(CONFIG_MAP, name).await, None);
     }
     until_unreachable(&portolan, 1.0).await;
@@ -117,7 +117,7 @@ async fn a_cluster_that_fails_later_delays_no_other_and_gets_its_drift_undone_on
 ) {
     let fleet = Fleet::new().await;
     let (site, west) = (&fleet.site, fleet.west().await);
-    let proxy = fleet.join_proxy("bad", &west).await;
+    let proxy = fleet.join_proxy("rogue", &west).await;
     let _portolan = fleet.portolan(&[PATIENT]).await.with_probes();
     let bad = declare_bad(site).await;
     for name in &bad {
@@ -127,8 +127,9 @@ async fn a_cluster_that_fails_later_delays_no_other_and_gets_its_drift_undone_on
     let drift = json!({ "data": { "key": "drift" } });
     west.edit(CONFIG_MAP, &bad[0], drift).await;
     west.delete(CONFIG_MAP, &bad[1]).await;
-    site.declare(&bad[2], placed(&[config(&bad[2], "two")], &["bad"])).await;
-    site.until_said(&bad[2], "cluster bad").await;
+    site.declare(&bad[2], placed(&[config(&bad[2], "two")], &["rogue"]))
+        .await;
+    site.until_said(&bad[2], "rogue").await;
     assert_others_served(&fleet, "first").await;
 
     failure.end(&proxy).await;
@@ -149,11 +150,11 @@ async fn an_application_in_a_dead_and_a_live_cluster_is_deployed_and_kept_in_the
     let fleet = Fleet::new().await;
     let (site, east) = (&fleet.site, &fleet.east);
     let west = fleet.west().await;
-    let proxy = fleet.join_proxy("bad", &west).await;
+    let proxy = fleet.join_proxy("rogue", &west).await;
     proxy.gate.close().await;
     let _portolan = fleet.portolan(&[PATIENT]).await;
     let deploy = json!({ "policies": ["everywhere"] });
-    let topology = json!({ "clusters": ["bad", "east"] });
+    let topology = json!({ "clusters": ["rogue", "east"] });
     let spec = json!({
         "components": [config("settings", "one")],
         "policies": [{ "name": "everywhere", "type": "topology", "properties": topology }],
@@ -161,12 +162,8 @@ async fn an_application_in_a_dead_and_a_live_cluster_is_deployed_and_kept_in_the
     });
     site.declare("shop", spec).await;
     east.until(CONFIG_MAP, "settings", "created", has("one")).await;
-    let app = site.until_said("shop", "cluster bad").await;
-    assert!(
-        outcome(&app, "deploy")[2].contains("cluster bad"),
-        "{:#}",
-        app["status"]
-    );
+    let app = site.until_said("shop", "rogue").await;
+    assert!(outcome(&app, "deploy")[2].contains("rogue"), "{:#}", app["status"]);
     assert_ne!(app["status"]["status"], "running");
 
     proxy.gate.open().await;

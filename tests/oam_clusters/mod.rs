@@ -4,6 +4,7 @@
 //! definitions and the Secrets of its clusters, and a process.
 
 mod contexts;
+mod crash;
 mod credentials;
 mod drift;
 mod fleet;
@@ -16,3 +17,4 @@ mod removal;
 mod rest;
 mod steps;
 mod topology;
+mod versions;

@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::fleet::{Fleet, has, placed};
+use super::fleet::{Fleet, assert_kept, has, placed};
 use crate::oam_apps::apps::config;
+use crate::oam_apps::site::Site;
 use crate::oam_apps::stories_hostile::define;
-use crate::oam_apps::workflows::step;
-use crate::oam_apps::{CONFIG_MAP, DEPLOYMENT};
+use crate::oam_apps::workflows::{status, step};
+use crate::oam_apps::{CONFIG_MAP, DEPLOYMENT, setup};
 use crate::support::eventually::{SOON, eventually};
 
 const TRAIT: &str = "core.oam.dev/v1beta1 TraitDefinition";
@@ -64,6 +65,31 @@ async fn an_override_changes_the_components_of_one_cluster() {
         let object = cluster.get(DEPLOYMENT, "web").await.unwrap();
         assert_eq!(object["spec"]["template"]["spec"]["containers"][0]["image"], image);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_topology_is_a_step_with_clusters_and_a_namespace_of_its_own() {
+    let fleet = Fleet::new().await;
+    let (site, east) = (&fleet.site, &fleet.east);
+    let _portolan = fleet.portolan(&[]).await;
+    let other = site.control_plane.namespace().await;
+    setup::namespace(east.control_plane, &other).await;
+    let spec = json!({
+        "components": [config("settings", "one")],
+        "policies": [
+            policy("near", "topology", json!({ "clusters": ["local"] })),
+            policy("far", "topology", json!({ "clusters": ["east"], "namespace": other })),
+        ],
+    });
+    site.declare("shop", spec).await;
+    let app = site.until_running("shop").await;
+    for name in ["deploy-near", "deploy-far"] {
+        assert_eq!(status(&app, name)["phase"], "succeeded", "{name}");
+    }
+    assert!(site.get(CONFIG_MAP, "settings").await.is_some());
+    assert_eq!(east.get(CONFIG_MAP, "settings").await, None);
+    let there = Site::of(east.control_plane, other).await;
+    assert_kept(&there, "settings", "one").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::fleet::{Fleet, PATIENT, has, placed};
-use crate::oam_apps::apps::{config, selecting, with_policies};
+use crate::oam_apps::apps::{config, selecting, web, with_policies};
 use crate::oam_apps::site::version;
-use crate::oam_apps::{APPLICATION, CONFIG_MAP};
+use crate::oam_apps::{APPLICATION, CONFIG_MAP, DEPLOYMENT};
 
 const OWNER: &str = "app.oam.dev/name";
 const SHARED_BY: &str = "app.oam.dev/shared-by";
@@ -112,4 +112,22 @@ async fn a_collection_policy_that_becomes_never_keeps_objects_of_another_cluster
     site.until_gone(APPLICATION, "shop").await;
     assert_eq!(east.get(CONFIG_MAP, "other").await, None);
     assert!(east.get(CONFIG_MAP, "kept").await.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_of_another_cluster_are_deleted_with_the_propagation_of_a_rule() {
+    let fleet = Fleet::new().await;
+    let (site, east) = (&fleet.site, &fleet.east);
+    let _portolan = fleet.portolan(&[]).await;
+    let mut rules = selecting("Deployment");
+    rules["rules"][0]["strategy"] = "onAppUpdate".into();
+    rules["rules"][0]["propagation"] = "orphan".into();
+    site.declare("shop", in_east(&[web("front", 1)], "garbage-collect", rules))
+        .await;
+    site.until_running("shop").await;
+    site.delete(APPLICATION, "shop").await;
+    site.until_gone(APPLICATION, "shop").await;
+    east.until_gone(DEPLOYMENT, "front").await;
+    let left = east.list("apps/v1 ReplicaSet", "app.oam.dev/component=front").await;
+    assert_eq!(left.len(), 1, "{left:#?}");
 }
