@@ -49,7 +49,7 @@ async fn objects_of_a_removed_cluster_stay_recorded_until_their_application_is_d
     assert_eq!(site.trackers("shop").await, Vec::<Value>::new());
     assert!(
         east.get(CONFIG_MAP, "settings").await.is_some(),
-        "nobody could delete it"
+        "no request could delete it"
     );
 }
 
@@ -88,7 +88,7 @@ async fn a_deletion_waits_for_a_dead_cluster_until_it_is_forgotten() {
 
     site.delete(APPLICATION, "shop").await;
     fleet.until_waiting("shop", "dead").await;
-    // What can be deleted is deleted.
+    // The rest is deleted.
     site.until_gone(CONFIG_MAP, "settings").await;
     assert_eq!(fleet.records("shop", "dead").await.len(), 1);
 

@@ -8,9 +8,11 @@ use axum::http::{Response, StatusCode, header};
 use futures::{StreamExt, stream};
 use serde_json::json;
 
-/// Size of a piece of a large response, and the time between pieces of an endless one: a client without a limit shall
-/// fail the test, and not the machine.
+/// Size of a piece of a large response.
 const PIECE: usize = 1 << 20;
+/// Number of pieces of an endless response before it stalls, and the time between them. A client without a limit fails
+/// the test, and not the machine.
+const PIECES: usize = 200;
 const PAUSE: Duration = Duration::from_millis(20);
 
 pub(super) fn error(code: u16) -> Response<Body> {
@@ -76,11 +78,11 @@ pub(super) fn huge(mebibytes: usize) -> Response<Body> {
 /// An event of a watch that has no end.
 pub(super) fn endless() -> Response<Body> {
     let start = Bytes::from_static(b"{\"type\": \"ADDED\", \"object\": {\"padding\": \"");
-    let padding = stream::repeat(piece()).then(|piece| async move {
+    let padding = stream::repeat(piece()).take(PIECES).then(|piece| async move {
         tokio::time::sleep(PAUSE).await;
         piece
     });
-    let pieces = stream::iter([start]).chain(padding);
+    let pieces = stream::iter([start]).chain(padding).chain(stream::pending());
     json_response(Body::from_stream(pieces.map(Ok::<_, io::Error>)))
 }
 
