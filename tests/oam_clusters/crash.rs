@@ -1,4 +1,4 @@
-//! The process is killed while it writes to another cluster: what exists there is recorded.
+//! The process is killed while it writes to another cluster: what exists there is recorded, and the next one goes on.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use crate::oam_apps::apps::config;
 use crate::oam_apps::{APPLICATION, CONFIG_MAP};
 use crate::support::eventually::SOON;
 use crate::support::fault_proxy::{ApiFault, ApiRequest, FaultProxy};
+use crate::support::shard_leases::FLAGS;
 use crate::support::signal::Signal;
 
 /// Loses the response of the next write of a ConfigMap, and gives the signal once the write is processed.
@@ -91,4 +92,26 @@ async fn a_deletion_that_a_killed_process_has_begun_is_finished_by_the_next_one(
         let found = east.get(CONFIG_MAP, name).await;
         assert_eq!(found.as_ref().is_some_and(has("foreign")), name == gone, "{found:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_takes_over_the_clusters_of_a_leader_that_is_killed() {
+    let fleet = Fleet::new().await;
+    let (site, east) = (&fleet.site, &fleet.east);
+    let mut leader = fleet.portolan(&FLAGS).await;
+    leader.line_with("started leading", SOON).await;
+    site.declare("shop", placed(&[config("settings", "one")], &["east"]))
+        .await;
+    site.until_running("shop").await;
+    let standby = fleet.portolan(&FLAGS).await;
+    standby.line_with("lease held by another replica, waiting", SOON).await;
+    leader.signal("KILL");
+    leader.exit(SOON).await;
+    east.edit(CONFIG_MAP, "settings", json!({ "data": { "key": "drift" } }))
+        .await;
+    standby.line_with("started leading", SOON).await;
+    east.until(CONFIG_MAP, "settings", "restored", has("one")).await;
+    site.declare("shop", placed(&[config("settings", "two")], &["east"]))
+        .await;
+    east.until(CONFIG_MAP, "settings", "changed", has("two")).await;
 }

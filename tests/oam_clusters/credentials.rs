@@ -89,7 +89,7 @@ async fn a_refused_secret_is_named_with_its_reason_until_it_is_mended() {
     for (name, type_, data, _) in &cases {
         fleet.join_with(name, type_, json!({}), data.clone()).await;
     }
-    let portolan = fleet.portolan(&[PATIENT]).await;
+    let portolan = fleet.portolan(&[PATIENT, "--log-debug"]).await;
     for (name, ..) in &cases {
         site.declare(name, placed(&[config(name, "one")], &[name])).await;
     }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use rstest::rstest;
 use serde_json::json;
+use tokio::net::TcpListener;
 
-use super::fleet::{Fleet, PATIENT, assert_kept, has, placed};
+use super::fleet::{Fleet, PATIENT, TOKEN, assert_kept, credential, has, placed};
 use crate::oam_apps::CONFIG_MAP;
 use crate::oam_apps::apps::{config, spec};
 use crate::oam_apps::site::Site;
@@ -16,6 +17,8 @@ use crate::support::portolan::Portolan;
 
 /// Applications that use the bad cluster, more than there are workers.
 const BAD: usize = 10;
+/// Number of clusters that never answer, each of which takes five seconds.
+const SILENT: usize = 20;
 /// Attempts to connect become rare while a cluster is bad.
 pub const RECOVERY: Duration = Duration::from_secs(180);
 
@@ -171,4 +174,28 @@ async fn an_application_in_a_dead_and_a_live_cluster_is_deployed_and_kept_in_the
     for cluster in [east, &west] {
         assert_kept(cluster, "settings", "one").await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silent_clusters_are_waited_for_at_the_same_time() {
+    let fleet = Fleet::new().await;
+    let (site, east) = (&fleet.site, &fleet.east);
+    // Connections stay in its queue.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("https://{}", silent.local_addr().unwrap());
+    let names: Vec<_> = (0..SILENT).map(|number| format!("silent-{number}")).collect();
+    for name in &names {
+        fleet
+            .join_with(name, TOKEN, json!({}), credential(east, &endpoint))
+            .await;
+    }
+    let _portolan = fleet.portolan(&[PATIENT]).await.with_probes();
+    let mut clusters: Vec<_> = names.iter().map(String::as_str).collect();
+    clusters.push("east");
+    site.declare("shop", placed(&[config("settings", "one")], &clusters))
+        .await;
+    // One after another, they would take a hundred seconds.
+    east.until(CONFIG_MAP, "settings", "created", has("one")).await;
+    site.until_said("shop", "silent-").await;
+    assert_others_served(&fleet, "first").await;
 }
