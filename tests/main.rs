@@ -27,6 +27,7 @@ mod oam;
 mod oam_api;
 mod oam_apps;
 mod oam_cli;
+mod oam_clusters;
 mod oam_collect;
 mod oam_definitions;
 mod oam_objects;

@@ -3,7 +3,7 @@
 //! Recorded cases run together on a control plane of their own, with one process for all namespaces. Each other test has
 //! a process that watches its namespace of the shared control plane.
 
-mod accounts;
+pub mod accounts;
 pub mod apps;
 mod estate;
 mod golden;
@@ -36,7 +36,7 @@ mod stories_placement;
 mod stories_policies;
 mod stories_references;
 mod stories_requests;
-mod stories_rest;
+pub mod stories_rest;
 mod stories_rights;
 mod stories_seen;
 mod stories_shards;
@@ -48,7 +48,7 @@ mod stories_trackers;
 mod stories_workflow;
 mod stories_workflow_crash;
 mod stories_workflow_faults;
-mod workflows;
+pub mod workflows;
 
 pub const APPLICATION: &str = "core.oam.dev/v1beta1 Application";
 pub const REVISION: &str = "core.oam.dev/v1beta1 ApplicationRevision";

@@ -51,7 +51,7 @@ pub async fn namespace(server: &ControlPlane, name: &str) {
     api.patch(name, &apply, &Patch::Apply(object)).await.unwrap();
 }
 
-async fn put(server: &ControlPlane, namespace: &str, object: Value) {
+pub async fn put(server: &ControlPlane, namespace: &str, object: Value) {
     let (resource, name) = (resource(&kind(&object)), name(&object).to_owned());
     let api: Api<DynamicObject> = Api::namespaced_with(server.client().await, namespace, &resource);
     let apply = PatchParams::apply("tests").force();

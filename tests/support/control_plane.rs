@@ -3,8 +3,10 @@
 //! There is no scheduler and no kubelet: pods stay Pending. Everything else works as in a cluster, including garbage
 //! collection, namespace deletion, RBAC and pod security.
 
+mod processes;
+
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -26,15 +28,29 @@ use super::ports::free_port;
 use super::process::{Process, ScratchDir};
 use super::tls::Authority;
 use super::{project, target_dir};
+use processes::{start_api_server, start_controller_manager, start_etcd};
 
 /// The bearer token of a member of system:masters, in the API server's static token file.
 pub const ADMIN_TOKEN: &str = "admin";
 /// Usually takes seconds; longer with a cold disk on a busy machine.
 const START_DEADLINE: Duration = Duration::from_secs(120);
 
+/// A control plane that tests share, or nothing if it did not start.
+type Shared = OnceCell<Option<ControlPlane>>;
+
 /// The control plane shared by all tests, started on first use.
 pub async fn control_plane() -> &'static ControlPlane {
-    static SHARED: OnceCell<Option<ControlPlane>> = OnceCell::const_new();
+    static SHARED: Shared = OnceCell::const_new();
+    shared(&SHARED).await
+}
+
+/// The control planes of the clusters that tests join to `control_plane()`, each shared and started on first use.
+pub async fn joined_control_plane(index: usize) -> &'static ControlPlane {
+    static SHARED: [Shared; 2] = [const { OnceCell::const_new() }; 2];
+    shared(&SHARED[index]).await
+}
+
+async fn shared(cell: &'static Shared) -> &'static ControlPlane {
     // A failed start is not repeated by every test: each attempt would take the whole deadline.
     let start = async || {
         std::panic::AssertUnwindSafe(ControlPlane::start())
@@ -42,8 +58,7 @@ pub async fn control_plane() -> &'static ControlPlane {
             .await
             .ok()
     };
-    SHARED
-        .get_or_init(start)
+    cell.get_or_init(start)
         .await
         .as_ref()
         .expect("the control plane starts; see the failure of the first test that needs it")
@@ -121,7 +136,12 @@ impl ControlPlane {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// Returns the certificate of the authority that signed the API server's.
+    /// Returns the authority that signed the API server's certificate.
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// Returns the certificate of that authority.
     pub fn ca_pem(&self) -> &str {
         &self.authority.ca_pem
     }
@@ -320,74 +340,4 @@ fn base64(text: &str) -> String {
     // k8s-openapi serializes byte strings as base64.
     let value = serde_json::to_value(k8s_openapi::ByteString(text.as_bytes().to_vec())).expect("bytes are JSON");
     value.as_str().expect("bytes are serialized as text").to_owned()
-}
-
-fn start(number: usize, directory: &ScratchDir, name: &str, arguments: &[String]) -> Process {
-    let log = target_dir("logs").join(format!("{name}-{number}.log"));
-    let log = std::fs::File::options()
-        .create(true)
-        .append(true)
-        .open(log)
-        .expect("a log can be written");
-    let errors = log.try_clone().expect("a file can be shared");
-    let mut command = Command::new(tool(name));
-    command
-        .args(arguments)
-        .current_dir(directory.path())
-        .env("GOGC", "400") // a quarter of the API server's time is garbage collection otherwise
-        .stdin(Stdio::null())
-        .stdout(log)
-        .stderr(errors);
-    Process::spawn(&mut command, "KILL")
-}
-
-fn start_etcd(number: usize, directory: &ScratchDir) -> (String, Process) {
-    let [client, peer] = [free_port(), free_port()].map(|port| format!("http://127.0.0.1:{port}"));
-    let arguments = [
-        "--data-dir=etcd".to_owned(),
-        format!("--listen-client-urls={client}"),
-        format!("--advertise-client-urls={client}"),
-        format!("--listen-peer-urls={peer}"),
-        format!("--initial-advertise-peer-urls={peer}"),
-        format!("--initial-cluster=default={peer}"),
-        "--unsafe-no-fsync".to_owned(), // nothing here outlives the tests
-    ];
-    let process = start(number, directory, "etcd", &arguments);
-    (client, process)
-}
-
-fn start_api_server(number: usize, directory: &ScratchDir, (port, flags): (u16, &[&str]), etcd_url: &str) -> Process {
-    let mut arguments = vec![
-        format!("--etcd-servers={etcd_url}"),
-        format!("--secure-port={port}"),
-        "--bind-address=127.0.0.1".to_owned(),
-        "--advertise-address=127.0.0.1".to_owned(),
-        "--tls-cert-file=tls.crt".to_owned(),
-        "--tls-private-key-file=tls.key".to_owned(),
-        "--cert-dir=certs".to_owned(),
-        "--client-ca-file=ca.crt".to_owned(),
-        "--token-auth-file=tokens.csv".to_owned(),
-        "--authorization-mode=RBAC".to_owned(),
-        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-        "--service-account-key-file=service-accounts.pub".to_owned(),
-        "--service-account-signing-key-file=service-accounts.key".to_owned(),
-        "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
-        "--endpoint-reconciler-type=none".to_owned(),
-    ];
-    arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
-    start(number, directory, "kube-apiserver", &arguments)
-}
-
-fn start_controller_manager(number: usize, directory: &ScratchDir, kubeconfig: PathBuf, controllers: &str) -> Process {
-    let arguments = [
-        format!("--kubeconfig={}", kubeconfig.display()),
-        "--service-account-private-key-file=service-accounts.key".to_owned(),
-        "--root-ca-file=ca.crt".to_owned(),
-        "--use-service-account-credentials=true".to_owned(),
-        "--leader-elect=false".to_owned(),
-        format!("--controllers={controllers}"),
-        "--secure-port=0".to_owned(), // serves nothing
-        "--bind-address=127.0.0.1".to_owned(),
-    ];
-    start(number, directory, "kube-controller-manager", &arguments)
 }

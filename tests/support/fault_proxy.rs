@@ -1,7 +1,9 @@
 //! An HTTP proxy between Portolan and the API server, which counts requests, injects faults and closes connections.
 
+mod responses;
+
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,9 +11,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{Method, Response, StatusCode, header};
-use futures::StreamExt;
-use serde_json::json;
+use axum::http::{Method, Response, StatusCode};
+use axum::serve::Listener;
 use tokio::net::TcpListener;
 
 use super::chart_server::close_connection;
@@ -19,7 +20,9 @@ use super::control_plane::ControlPlane;
 use super::forward::Upstream;
 use super::gate::Gate;
 use super::signal::Signal;
+use super::tls::TlsListener;
 use super::watch_filter::WatchFilter;
+use responses::{endless, error, expired, half, huge, redirect, too_many_requests, torn};
 
 /// The longest `Retry-After` that is obeyed.
 pub const THROTTLED_FOR: Duration = Duration::from_secs(10);
@@ -69,6 +72,12 @@ pub enum ApiFault {
     WatchExpired,
     /// A watch that opens and ends in the middle of an event.
     WatchTruncated,
+    /// An object with this many MiB; the request is not forwarded.
+    Huge(usize),
+    /// A watch that opens and sends an event without an end.
+    Endless,
+    /// A redirect to this URL; the request is not forwarded.
+    Redirect(String),
     /// The connection is closed without a response; the request is not forwarded.
     Refused,
     /// No response, and the connection stays open.
@@ -142,38 +151,43 @@ struct Shared {
 pub struct FaultProxy {
     /// Closes all connections, or the proxy for a while.
     pub gate: Gate,
+    scheme: &'static str,
     shared: Arc<Shared>,
 }
 
 impl FaultProxy {
     /// A proxy that forwards everything.
     pub async fn in_front_of(control_plane: &ControlPlane) -> Self {
-        Self::to(Upstream::new(&control_plane.url(), Some(control_plane.ca_pem()))).await
+        Self::to(upstream_of(control_plane)).await
     }
 
-    /// A proxy of another HTTP server.
-    pub async fn to(upstream: Upstream) -> Self {
-        let shared = Arc::new(Shared {
-            upstream,
-            rules: Mutex::default(),
-            requests: Mutex::default(),
-            applied: Mutex::default(),
-        });
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-            .await
-            .expect("a port is free");
+    /// Same over TLS, with the certificate of the API server.
+    pub async fn in_front_of_tls(control_plane: &ControlPlane) -> Self {
+        let (listener, shared) = prepare(upstream_of(control_plane)).await;
         let address = listener.local_addr().expect("a bound socket has an address");
-        let service = Router::new().fallback(pass).with_state(Arc::clone(&shared));
-        tokio::spawn(async move { axum::serve(listener, service).await });
+        serve(TlsListener::new(listener, control_plane.authority()), &shared);
         Self {
             gate: Gate::in_front_of(address).await,
+            scheme: "https",
             shared,
         }
     }
 
-    /// Returns the server address for a kubeconfig (`ControlPlane::kubeconfig_for`).
+    /// A proxy of another HTTP server.
+    pub async fn to(upstream: Upstream) -> Self {
+        let (listener, shared) = prepare(upstream).await;
+        let address = listener.local_addr().expect("a bound socket has an address");
+        serve(listener, &shared);
+        Self {
+            gate: Gate::in_front_of(address).await,
+            scheme: "http",
+            shared,
+        }
+    }
+
+    /// Returns the server address for a kubeconfig (`ControlPlane::kubeconfig_for`) or the Secret of a cluster.
     pub fn url(&self) -> String {
-        format!("http://{}", self.gate.address())
+        format!("{}://{}", self.scheme, self.gate.address())
     }
 
     /// Injects a fault into the next `times` requests that `chooser` selects. The first matching rule applies.
@@ -211,6 +225,28 @@ impl Shared {
     }
 }
 
+fn upstream_of(control_plane: &ControlPlane) -> Upstream {
+    Upstream::new(&control_plane.url(), Some(control_plane.ca_pem()))
+}
+
+async fn prepare(upstream: Upstream) -> (TcpListener, Arc<Shared>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .await
+        .expect("a port is free");
+    let shared = Shared {
+        upstream,
+        rules: Mutex::default(),
+        requests: Mutex::default(),
+        applied: Mutex::default(),
+    };
+    (listener, Arc::new(shared))
+}
+
+fn serve<L: Listener<Addr = SocketAddr>>(listener: L, shared: &Arc<Shared>) {
+    let service = Router::new().fallback(pass).with_state(Arc::clone(shared));
+    tokio::spawn(async move { axum::serve(listener, service).await });
+}
+
 async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
     let query = request.uri().query().unwrap_or_default();
     let recorded = ApiRequest {
@@ -238,6 +274,9 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response<B
         Some(ApiFault::Throttled) => too_many_requests(THROTTLED_FOR.as_secs()),
         Some(ApiFault::WatchExpired) => expired(),
         Some(ApiFault::WatchTruncated) => torn(),
+        Some(ApiFault::Huge(mebibytes)) => huge(mebibytes),
+        Some(ApiFault::Endless) => endless(),
+        Some(ApiFault::Redirect(to)) => redirect(&to),
         Some(ApiFault::Refused) => close_connection(),
         Some(ApiFault::Stalled) => std::future::pending().await,
         Some(ApiFault::Counted(count)) => {
@@ -274,62 +313,7 @@ fn text_of(request: &Request, header: &str) -> String {
     value.unwrap_or_default().to_owned()
 }
 
-fn too_many_requests(retry_after: u64) -> Response<Body> {
-    let mut refused = error(429);
-    refused.headers_mut().insert(header::RETRY_AFTER, retry_after.into());
-    refused
-}
-
-/// Announces the complete body, and closes the connection after half of it.
-async fn half(answer: Response<Body>) -> Response<Body> {
-    let (mut parts, body) = answer.into_parts();
-    let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
-    parts.headers.insert(header::CONTENT_LENGTH, body.len().into());
-    let start = Ok::<_, std::io::Error>(body.slice(..body.len() / 2));
-    let cut = async {
-        // Written data is sent first.
-        tokio::task::yield_now().await;
-        Err(std::io::Error::other("cut"))
-    };
-    let pieces = futures::stream::iter([start]).chain(futures::stream::once(cut));
-    Response::from_parts(parts, Body::from_stream(pieces))
-}
-
 async fn forward(shared: &Shared, request: Request) -> Response<Body> {
     let answer = shared.upstream.answer(request).await;
     answer.unwrap_or_else(|| close_connection())
-}
-
-fn error(code: u16) -> Response<Body> {
-    let status = StatusCode::from_u16(code).expect("a status");
-    let reason = match code {
-        403 => "Forbidden",
-        409 => "Conflict",
-        410 => "Expired",
-        429 => "TooManyRequests",
-        500 => "InternalError",
-        _ => "ServiceUnavailable",
-    };
-    let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": "injected by the test", "reason": reason, "code": code});
-    let response = Response::builder()
-        .status(status)
-        .header(header::CONTENT_TYPE, "application/json");
-    response.body(body.to_string().into()).expect("the response is valid")
-}
-
-fn expired() -> Response<Body> {
-    let event = json!({"type": "ERROR", "object": {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": "too old resource version: 1 (2)", "reason": "Expired", "code": 410}});
-    let response = Response::builder().header(header::CONTENT_TYPE, "application/json");
-    response
-        .body(format!("{event}\n").into())
-        .expect("the response is valid")
-}
-
-fn torn() -> Response<Body> {
-    let response = Response::builder().header(header::CONTENT_TYPE, "application/json");
-    response
-        .body("{\"type\": \"MODIFIED\", \"object\": {\"apiVersion\": \"v1\", \"meta".into())
-        .expect("the response is valid")
 }
