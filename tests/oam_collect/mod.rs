@@ -16,11 +16,14 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, ResourceExt};
 use portolan::api::NamespacedName;
 use portolan::api::oam::{ManagedResource, RawManifest, ResourceTracker, crds};
-use portolan::controllers::oam::collect::{CollectError, CollectProgress, Collector, Mark, Subject};
+use portolan::budget::Budget;
 use portolan::controllers::oam::clusters::{ClusterSettings, JoinedClusters};
+use portolan::controllers::oam::collect::{CollectError, CollectProgress, Collector, Mark, Subject};
 use portolan::controllers::oam::objects::{ClusterKinds, ClusterObjects, JoinedSettings, Objects};
 use portolan::controllers::oam::policies::{GarbageCollect, SelectedResources};
 use portolan::controllers::oam::trackers::{self, AppIdentity, Inventory, ResourceKey, Tracker, TrackerType, encode};
+use portolan::http::{Fetcher, Settings};
+use portolan::runtime::kube_client::metrics::RequestMetrics;
 use portolan::runtime::watch::GroupKind;
 use serde_json::{Value, json};
 

@@ -132,8 +132,14 @@ async fn an_object_is_known_as_soon_as_written_and_its_changes_and_deletion_are_
     );
     let mut replacement = replaced;
     replacement["data"]["key"] = json!("3");
-    objects.replace(&ObjectId::of(&replacement), &replacement, false).await.unwrap();
-    let outdated = objects.replace(&ObjectId::of(&replacement), &replacement, false).await.unwrap_err();
+    objects
+        .replace(&ObjectId::of(&replacement), &replacement, false)
+        .await
+        .unwrap();
+    let outdated = objects
+        .replace(&ObjectId::of(&replacement), &replacement, false)
+        .await
+        .unwrap_err();
     assert!(matches!(outdated, ObjectError::Api(error) if error.is_conflict()));
 
     world.changed.lock().unwrap().clear();
@@ -171,7 +177,11 @@ async fn an_object_is_read_in_the_version_that_is_asked_for() {
             "maxReplicas": 3, "targetCPUUtilizationPercentage": 50 },
     });
     let old = ObjectId::of(&object);
-    world.objects.create(&ObjectId::of(&object), &object, false).await.unwrap();
+    world
+        .objects
+        .create(&ObjectId::of(&object), &object, false)
+        .await
+        .unwrap();
     assert_eq!(world.objects.cached(&old), CachedObject::Unknown);
     let read = world.objects.get(&old).await.unwrap().unwrap();
     assert_eq!(read["spec"]["targetCPUUtilizationPercentage"], 50);
@@ -208,7 +218,11 @@ async fn a_kind_that_is_not_installed_is_named_and_its_subscribers_hear_of_its_i
         "metadata": { "namespace": world.namespace, "name": "one", "labels": world.labels() },
     });
     let id = ObjectId::of(&widget);
-    let error = world.objects.create(&ObjectId::of(&widget), &widget, false).await.unwrap_err();
+    let error = world
+        .objects
+        .create(&ObjectId::of(&widget), &widget, false)
+        .await
+        .unwrap_err();
     let expected = format!("no matches for kind \"Widget\" in version \"{group}/v1\"");
     assert_eq!(error.to_string(), expected);
     assert_eq!(
@@ -270,17 +284,29 @@ async fn a_dry_run_changes_neither_the_cluster_nor_the_cache() {
     world.watch(CONFIG_MAPS).await;
     let object = world.config_map("settings");
     let id = ObjectId::of(&object);
-    world.objects.create(&ObjectId::of(&object), &object, true).await.unwrap();
+    world
+        .objects
+        .create(&ObjectId::of(&object), &object, true)
+        .await
+        .unwrap();
     assert_eq!(world.objects.cached(&id), CachedObject::Absent);
     assert_eq!(world.objects.get(&id).await, Ok(None));
-    let created = world.objects.create(&ObjectId::of(&object), &object, false).await.unwrap();
+    let created = world
+        .objects
+        .create(&ObjectId::of(&object), &object, false)
+        .await
+        .unwrap();
     let patch = json!({ "data": { "key": "2" } });
     let patched = world.objects.patch(&id, &patch, true).await.unwrap();
     assert_eq!(patched["data"]["key"], "2");
     let mut replacement = created;
     replacement["data"]["key"] = json!("3");
     assert_eq!(
-        world.objects.replace(&ObjectId::of(&replacement), &replacement, true).await.unwrap()["data"]["key"],
+        world
+            .objects
+            .replace(&ObjectId::of(&replacement), &replacement, true)
+            .await
+            .unwrap()["data"]["key"],
         "3"
     );
     assert_eq!(world.objects.get(&id).await.unwrap().unwrap()["data"]["key"], "1");
@@ -291,7 +317,13 @@ async fn a_dry_run_changes_neither_the_cluster_nor_the_cache() {
     // An invalid object is refused like in a real write.
     let mut invalid = world.config_map("invalid");
     invalid["data"]["not a key!"] = json!("1");
-    assert!(world.objects.create(&ObjectId::of(&invalid), &invalid, true).await.is_err());
+    assert!(
+        world
+            .objects
+            .create(&ObjectId::of(&invalid), &invalid, true)
+            .await
+            .is_err()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -299,16 +331,28 @@ async fn a_namesake_of_a_deleted_object_stays() {
     let world = World::new().await;
     let object = world.config_map("settings");
     let id = ObjectId::of(&object);
-    let first = world.objects.create(&ObjectId::of(&object), &object, false).await.unwrap();
+    let first = world
+        .objects
+        .create(&ObjectId::of(&object), &object, false)
+        .await
+        .unwrap();
     let delete = async || world.objects.delete(&id, uid(&first)).await;
     delete().await.unwrap();
     delete().await.unwrap();
-    let second = world.objects.create(&ObjectId::of(&object), &object, false).await.unwrap();
+    let second = world
+        .objects
+        .create(&ObjectId::of(&object), &object, false)
+        .await
+        .unwrap();
     assert_ne!(uid(&first), uid(&second));
     delete().await.unwrap();
     let stored = world.objects.get(&id).await.unwrap().unwrap();
     assert_eq!(uid(&stored), uid(&second));
-    let again = world.objects.create(&ObjectId::of(&object), &object, false).await.unwrap_err();
+    let again = world
+        .objects
+        .create(&ObjectId::of(&object), &object, false)
+        .await
+        .unwrap_err();
     assert!(matches!(again, ObjectError::Api(error) if error.is_conflict()));
 }
 
@@ -319,7 +363,11 @@ async fn without_changes_nothing_is_requested() {
     world.watch(CONFIG_MAPS).await;
     let object = world.config_map("settings");
     let id = ObjectId::of(&object);
-    world.objects.create(&ObjectId::of(&object), &object, false).await.unwrap();
+    world
+        .objects
+        .create(&ObjectId::of(&object), &object, false)
+        .await
+        .unwrap();
     let requests = || {
         // Discovery runs again when another test defines a kind in the cluster.
         let is_counted = |path: &str| path != "/api" && path != "/apis" && !path.contains("customresourcedefinitions");

@@ -267,11 +267,7 @@ fn types_of_steps_have_the_state_that_the_code_gives_them() {
     let steps = section("steps");
     for row in &steps.rows {
         let message = unsupported_type(row.name());
-        let expected = if message.is_some() {
-            State::Refused
-        } else {
-            State::Done
-        };
+        let expected = if message.is_some() { State::Refused } else { State::Done };
         assert_eq!(row.state, expected, "{}: {message:?}", row.name());
     }
     // This name has no definition.

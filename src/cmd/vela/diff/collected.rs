@@ -30,6 +30,7 @@ impl Target {
                 .finalizers()
                 .iter()
                 .any(|finalizer| finalizer == labels::ORPHAN_FINALIZER),
+            is_deleting: false,
             dependents: &BTreeMap::new(),
         };
         let mut lines = Vec::new();

@@ -22,9 +22,9 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use kube::{Client, ResourceExt};
 
+use super::clusters::ClusterError;
 use super::objects::{ObjectError, ObjectId, Objects};
 use super::policies::{GarbageCollect, SelectedResources};
-use super::clusters::ClusterError;
 use super::trackers::{AppIdentity, Inventory, ResourceKey, Tracker, check_mark, cluster_name};
 use crate::api::oam::{ManagedResource, labels};
 use candidates::{Candidate, State};
@@ -266,7 +266,11 @@ fn progress(candidates: &[Candidate<'_>]) -> CollectProgress {
             *unreachable.entry(error).or_default() += 1;
         }
     }
-    texts.extend(unreachable.iter().map(|(error, count)| format!("{count} objects are not deleted: {error}")));
+    texts.extend(
+        unreachable
+            .iter()
+            .map(|(error, count)| format!("{count} objects are not deleted: {error}")),
+    );
     if texts.is_empty() {
         return CollectProgress::Done;
     }

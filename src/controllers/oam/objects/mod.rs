@@ -174,7 +174,9 @@ impl Objects {
     pub async fn wait_until_settled(&self, kinds: &ClusterKinds) {
         let wait = async |cluster: &str, kinds: &BTreeSet<GroupKind>| {
             if !is_local(cluster) {
-                self.clusters().wait_until_tried(&BTreeSet::from([cluster.to_owned()])).await;
+                self.clusters()
+                    .wait_until_tried(&BTreeSet::from([cluster.to_owned()]))
+                    .await;
             }
             if let Ok(objects) = self.of(cluster) {
                 objects.wait_until_settled(kinds).await;

@@ -17,7 +17,6 @@ use super::*;
 use crate::budget::Budget;
 use crate::runtime::watch::KindEvent;
 
-
 /// An API server with ConfigMaps and Namespaces. It answers all other requests with one response.
 struct Fixture {
     objects: ClusterObjects,

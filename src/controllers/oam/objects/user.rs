@@ -32,18 +32,16 @@ impl ClusterObjects {
             client,
             readable: Arc::new(readable),
         };
-        Self {
-            user: Some(user),
-            ..self.clone()
-        }
+        let mut objects = self.clone();
+        objects.user = Some(user);
+        objects
     }
 
     #[must_use]
     pub fn as_controller(&self) -> Self {
-        Self {
-            user: None,
-            ..self.clone()
-        }
+        let mut objects = self.clone();
+        objects.user = None;
+        objects
     }
 
     #[must_use]

@@ -18,6 +18,8 @@ pub enum Check {
         outputs: Result<Vec<(String, Value)>, String>,
     },
     Unhealthy,
+    /// The cluster can't be reached. The component waits for it.
+    Unreachable,
     Failed(String),
 }
 
@@ -25,6 +27,8 @@ pub enum Check {
 pub enum Applied {
     Healthy,
     Unhealthy,
+    /// The cluster can't be reached, with the reason.
+    Unreachable(String),
     Failed(String),
 }
 
@@ -74,7 +78,7 @@ impl<'a> PlacementProgress<'a> {
         *is_checked = true;
         let place = place_key(component);
         let error = match check {
-            Check::Unhealthy => None,
+            Check::Unhealthy | Check::Unreachable => None,
             Check::Failed(error) => Some(error),
             Check::Healthy { outputs } => {
                 self.healthy.insert((place, component.component.name.as_str()));
@@ -125,13 +129,18 @@ impl<'a> PlacementProgress<'a> {
             let Some(component) = self.components.get(index) else {
                 continue;
             };
-            if applied != Applied::Healthy {
-                reasons.push(format!("{} is not healthy", component.key()));
-            }
-            if let Applied::Failed(error) = applied {
-                let cluster = &component.place.cluster;
-                self.errors
-                    .push(format!("error encountered in cluster {cluster}: {error}"));
+            match applied {
+                Applied::Healthy => {}
+                Applied::Unhealthy => reasons.push(format!("{} is not healthy", component.key())),
+                // As often as it takes: a failed step would be given up after some attempts.
+                Applied::Unreachable(problem) => {
+                    reasons.push(format!("{} is not deployed: {problem}", component.key()));
+                }
+                Applied::Failed(error) => {
+                    let cluster = &component.place.cluster;
+                    self.errors
+                        .push(format!("error encountered in cluster {cluster}: {error}"));
+                }
             }
         }
         let components = self.components.iter();

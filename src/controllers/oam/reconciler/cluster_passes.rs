@@ -107,7 +107,10 @@ mod tests {
         assert!(started(&["slow", "fast"]).is_none());
         let fast = [started(&["fast"]), started(&["fast"])];
         assert!(fast.iter().all(Option::is_some));
-        assert!(started(&["third"]).is_none(), "half of the workers are for the own cluster");
+        assert!(
+            started(&["third"]).is_none(),
+            "half of the workers are for the own cluster"
+        );
         drop(slow);
         assert!(started(&["slow", "third"]).is_some());
         drop(fast);

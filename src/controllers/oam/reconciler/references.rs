@@ -121,7 +121,9 @@ impl FetchObjects for Fetch<'_> {
             ObjectSelector::Name(name) => {
                 id.name.clone_from(name);
                 let object = objects.read(&id).await.map_err(text)?;
-                object.iter().try_for_each(|live| self.0.check_record(&id.cluster, live))?;
+                object
+                    .iter()
+                    .try_for_each(|live| self.0.check_record(&id.cluster, live))?;
                 Ok(object.into_iter().collect())
             }
             ObjectSelector::Labels(labels) => {

@@ -96,7 +96,9 @@ mod tests {
             Ok::<_, Infallible>(Response::new(Body::from(groups.to_string().into_bytes())))
         });
         let identity = Identity::new("alice".to_owned(), vec!["a".to_owned()]).unwrap();
-        let client = impersonating(&Client::new(service, "home"), &identity).unwrap();
+        let client = Impersonation::of(&identity)
+            .unwrap()
+            .client(&Client::new(service, "home"));
         let request = Request::get("/api")
             .header(GROUP, "system:masters")
             .body(Vec::new())

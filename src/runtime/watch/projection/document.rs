@@ -185,6 +185,7 @@ mod tests {
 
     fn cache(limit: u64) -> DocumentCache {
         DocumentCache {
+            owner: None,
             budget: Budget::new("test", limit),
             labels: &["l"],
         }

@@ -72,7 +72,10 @@ impl<'p> Cluster<'p> {
     ) -> Result<(), String> {
         let manifests: Vec<_> = manifests.into_iter().collect();
         let admission = &self.env.options().admission;
-        let admitted = admission.check(&self.env.name.namespace, manifests.iter().map(|(_, manifest)| *manifest));
+        let admitted = admission.check(
+            &self.env.name.namespace,
+            manifests.iter().map(|(_, manifest)| *manifest),
+        );
         admitted.map_err(|error| error.to_string())?;
         for (id, manifest) in manifests {
             if let Err(forbidden) = self.check_control(&id, manifest, None)
@@ -86,12 +89,7 @@ impl<'p> Cluster<'p> {
 
     /// Checks that an object does not control this program in another namespace, unless the Application has it already.
     /// A record does not prove that: it is written before the object, which its user may have been refused.
-    pub(super) fn check_control(
-        &self,
-        id: &ObjectId,
-        manifest: &Value,
-        live: Option<&Value>,
-    ) -> Result<(), Forbidden> {
+    pub(super) fn check_control(&self, id: &ObjectId, manifest: &Value, live: Option<&Value>) -> Result<(), Forbidden> {
         let has_it = live.is_some_and(|live| is_managed(live, self.env.name));
         if has_it || self.is_privileged() || self.objects.has_user(&id.cluster) {
             return Ok(());

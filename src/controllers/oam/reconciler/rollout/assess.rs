@@ -33,7 +33,13 @@ impl Declared {
     async fn add(&mut self, objects: &AppObjects<'_>, component: &ComponentObjects) {
         if let Self::Complete(declared) = self {
             for object in &component.objects {
-                declared.insert(objects.cluster.id_of(object.cluster(&component.place), &object.manifest).await.key());
+                declared.insert(
+                    objects
+                        .cluster
+                        .id_of(object.cluster(&component.place), &object.manifest)
+                        .await
+                        .key(),
+                );
             }
         }
     }

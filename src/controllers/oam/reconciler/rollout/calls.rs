@@ -6,7 +6,7 @@
 use tokio::time::Instant;
 
 use crate::controllers::oam::functions::http::HttpPermit;
-use crate::controllers::oam::functions::objects;
+use crate::controllers::oam::functions::{self, objects};
 use crate::controllers::oam::reconciler::cluster::Cluster;
 use crate::controllers::oam::steps::{Answer, Call, Functions};
 
@@ -43,6 +43,12 @@ impl<'x, 'p> RenderFunctions<'x, 'p> {
 
     async fn answer(&mut self, call: &Call) -> Result<Answer, String> {
         let (cluster, params) = (self.cluster, &call.params);
+        let named = functions::cluster(params)?;
+        if cluster.env.use_clusters([named.as_str()]).await.is_err() {
+            return Ok(Answer::Waiting(format!(
+                "waiting for other passes that use cluster {named}"
+            )));
+        }
         match (call.provider.as_str(), call.function.as_str()) {
             ("kube", "get") => {
                 let id = objects::get(params, &cluster.env.name.namespace)?;

@@ -250,7 +250,11 @@ impl Assessor<'_> {
         }
         let shown = objects.objects.iter();
         for object in shown.filter(|object| !object.key.is_empty() && is_shown(&object.trait_)) {
-            match self.objects.live(object.cluster(&objects.place), &object.manifest).await {
+            match self
+                .objects
+                .live(object.cluster(&objects.place), &object.manifest)
+                .await
+            {
                 Some(live) => drop(outputs.insert(object.key.clone(), live)),
                 None => missing = missing.or(Some(object)),
             }

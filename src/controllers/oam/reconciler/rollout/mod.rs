@@ -125,7 +125,12 @@ impl<'x> Rollout<'x, '_> {
     }
 
     async fn has_other_status(&self, objects: &ComponentObjects) -> bool {
-        objects.reads_status && self.objects.live_status(&objects.place.cluster, &objects.workload).await != objects.output_status
+        objects.reads_status
+            && self
+                .objects
+                .live_status(&objects.place.cluster, &objects.workload)
+                .await
+                != objects.output_status
     }
 
     /// For components whose workload is healthy. Returns the reason why there may be more components.

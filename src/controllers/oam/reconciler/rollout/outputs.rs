@@ -60,12 +60,18 @@ impl Rollout<'_, '_> {
         let post = match rendered {
             Ok(post) => post,
             // The dispatch of these traits tells why.
-            Err(RenderError::Template { .. } | RenderError::Waiting(_) | RenderError::Unreachable(_)) => return Ok(false),
+            Err(RenderError::Template { .. } | RenderError::Waiting(_) | RenderError::Unreachable(_)) => {
+                return Ok(false);
+            }
             Err(RenderError::Evaluator(error)) => return Err(Stop::of_evaluator(&error)),
         };
         let mut is_complete = true;
         for object in post.iter().filter(|object| !object.key.is_empty()) {
-            let Some(live) = self.objects.live(object.cluster(&deployment.objects.place), &object.manifest).await else {
+            let Some(live) = self
+                .objects
+                .live(object.cluster(&deployment.objects.place), &object.manifest)
+                .await
+            else {
                 is_complete = false;
                 continue;
             };

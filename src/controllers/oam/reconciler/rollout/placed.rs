@@ -13,6 +13,7 @@ use crate::controllers::oam::reconciler::conditions::phase;
 use crate::controllers::oam::reconciler::failure::{Failure, FailureKind, Stop};
 use crate::controllers::oam::reconciler::outcome::services::service_of;
 use crate::controllers::oam::steps;
+use crate::controllers::oam::trackers::is_local;
 use crate::controllers::oam::workflow::{
     InputScope, InputUsage, ValueStore, copy_inputs, deploys_many, is_apply_component,
 };
@@ -110,6 +111,11 @@ impl Rollout<'_, '_> {
             }
         }
         let mut placed = placed.into_vec();
+        if which == Steps::Run {
+            self.leave_out_new_clusters(&mut placed);
+        }
+        let clusters = placed.iter().map(|one| one.place.cluster.as_str());
+        self.env().use_clusters(clusters).await?;
         if deployments.iter().any(|(step, _)| self.applies_components(step)) {
             self.add_applied(&mut placed).await?;
         }
@@ -121,6 +127,17 @@ impl Rollout<'_, '_> {
             });
         }
         Ok(PlacedComponents { placed, unknown })
+    }
+
+    /// Leaves out places in joined clusters where nothing is recorded. The labels of a cluster that was joined since may
+    /// match a topology whose step has run; the next run deploys there.
+    fn leave_out_new_clusters(&self, placed: &mut Vec<Placed>) {
+        let inventory = &self.objects.ledger.inventory;
+        let entries = || inventory.in_order().flat_map(|tracker| &tracker.entries);
+        placed.retain(|one| {
+            let cluster = one.place.cluster.as_str();
+            is_local(cluster) || entries().any(|entry| entry.cluster == cluster)
+        });
     }
 
     /// Returns true if the template of a step calls a function that applies components.

@@ -3,15 +3,18 @@ use serde_json::{Value, json};
 use super::health::PostTraits;
 use super::render::{Placed, with_inputs};
 use super::{Deployment, Rollout};
-use crate::api::oam::Component;
+use crate::api::oam::{Component, ServiceStatus};
+use crate::controllers::oam::clusters::ClusterError;
 use crate::controllers::oam::parse::{Definitions, calls_functions};
 use crate::controllers::oam::placement::{
-    Applied, Check, DeployEnd, DeployParameters, PlacedComponent, PlacementProgress, deployments,
+    Applied, Check, DeployEnd, DeployParameters, Place, PlacedComponent, PlacementProgress, deployments,
 };
 use crate::controllers::oam::reconciler::failure::Stop;
+use crate::controllers::oam::reconciler::outcome::services::service_of;
 use crate::controllers::oam::references::REF_OBJECTS;
 use crate::controllers::oam::render::release::ComponentObjects;
 use crate::controllers::oam::steps::Answer;
+use crate::controllers::oam::trackers::is_local;
 
 impl Rollout<'_, '_> {
     /// Does a call of `multicluster.#Deploy`: applies the components whose dependencies are healthy.
@@ -48,6 +51,11 @@ impl Rollout<'_, '_> {
         let mut to_deploy = Vec::new();
         for index in progress.to_apply() {
             let Some(component) = placed.get(index) else { continue };
+            if let Some(problem) = self.unreachable(&component.place) {
+                is_last = false;
+                applied.push((index, Applied::Unreachable(problem)));
+                continue;
+            }
             match self.place_with_inputs(component, &progress, index).await? {
                 Err(message) => applied.push((index, Applied::Failed(message))),
                 Ok(component) => match self.render_or_stop(&component).await? {
@@ -109,6 +117,11 @@ impl Rollout<'_, '_> {
             }
             for index in checks {
                 let Some(component) = placed.get(index) else { continue };
+                if let Some(problem) = self.unreachable(&component.place) {
+                    self.show_unreachable(component, problem).await?;
+                    progress.record(index, Check::Unreachable);
+                    continue;
+                }
                 let check = match self.place_with_inputs(component, &progress, index).await? {
                     Ok(component) => self.check_component(&component).await?,
                     Err(message) => Check::Failed(message),
@@ -116,6 +129,29 @@ impl Rollout<'_, '_> {
                 progress.record(index, check);
             }
         }
+    }
+
+    /// Returns why the cluster of a place can't be reached now. What is deployed there waits.
+    pub fn unreachable(&self, place: &Place) -> Option<String> {
+        if is_local(&place.cluster) {
+            return None;
+        }
+        match self.env().reconciler.objects.clusters().connection(&place.cluster) {
+            // Nobody knows whether it will be joined: the step fails.
+            Ok(_) | Err(ClusterError::NotJoined { .. }) => None,
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    async fn show_unreachable(&mut self, component: &PlacedComponent, problem: String) -> Result<(), Stop> {
+        if let Ok(placed) = self.place(component, &[]).await? {
+            let service = ServiceStatus {
+                message: crate::text::sanitize(&problem),
+                ..service_of(&placed, &self.env().name.namespace)
+            };
+            self.outcome.services.set(&placed, service);
+        }
+        Ok(())
     }
 
     /// Returns the health of a component that is recorded in this version. Another version applies its objects again.

@@ -112,7 +112,9 @@ impl Target<'_> {
             let key = self.with_round(placed, alone.key());
             let render = alone.render(&evaluator);
             let rendered = self.get_or_render(placed, "/workload", key, render).await?;
-            let status = objects.live_status(&placed.place.cluster, &alone.objects(key, rendered).workload).await;
+            let status = objects
+                .live_status(&placed.place.cluster, &alone.objects(key, rendered).workload)
+                .await;
             prepared.set_output_status(status);
         }
         let key = self.with_round(placed, prepared.key());

@@ -222,6 +222,12 @@ impl Run<'_, '_, '_> {
             component,
             place: place_of(declared),
         };
+        let env = self.rollout.env();
+        env.use_clusters([component.place.cluster.as_str()]).await?;
+        if let Some(problem) = self.rollout.unreachable(&component.place) {
+            let message = crate::text::sanitize(&problem);
+            return Ok(Err(StepResult::Waiting { message }));
+        }
         let rendered = self.rollout.render_or_stop(&component).await?;
         Ok(rendered.map_err(execute_failure).map(|objects| Deployment {
             index: step,
