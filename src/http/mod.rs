@@ -39,6 +39,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::url::Url;
+pub use address::API_SERVER;
 use address::{ApiServer, Lookup, Policy, system_lookup};
 pub use body::Body;
 use body::SpoolSpace;

@@ -115,7 +115,7 @@ async fn a_collection_policy_that_becomes_never_keeps_objects_of_another_cluster
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn objects_of_another_cluster_are_deleted_with_the_propagation_of_a_rule() {
+async fn objects_of_another_cluster_that_a_rule_orphans_stay_without_the_label_of_their_application() {
     let fleet = Fleet::new().await;
     let (site, east) = (&fleet.site, &fleet.east);
     let _portolan = fleet.portolan(&[]).await;
@@ -127,7 +127,7 @@ async fn objects_of_another_cluster_are_deleted_with_the_propagation_of_a_rule()
     site.until_running("shop").await;
     site.delete(APPLICATION, "shop").await;
     site.until_gone(APPLICATION, "shop").await;
-    east.until_gone(DEPLOYMENT, "front").await;
-    let left = east.list("apps/v1 ReplicaSet", "app.oam.dev/component=front").await;
-    assert_eq!(left.len(), 1, "{left:#?}");
+    let left = east.get(DEPLOYMENT, "front").await.unwrap();
+    assert_eq!(left["metadata"]["labels"].get("app.oam.dev/name"), None, "{left:#}");
+    assert!(left["metadata"].get("deletionTimestamp").is_none(), "{left:#}");
 }

@@ -22,7 +22,8 @@ const METADATA: &str = "it is a cloud metadata service";
 const LINK_LOCAL: &str = "it is link-local, the range of cloud metadata services";
 const NOT_UNICAST: &str = "it is a multicast or broadcast address";
 const LOOPBACK: &str = "it is this machine; see --allow-loopback";
-const API_SERVER: &str = "it is the API server";
+/// The reason of a refusal of the API server of this process.
+pub const API_SERVER: &str = "it is the API server";
 const PRIVATE: &str = "it is not public, and private networks are disabled; see --allow-private-networks, or --allow-private-http for steps of workflows";
 
 /// AWS, Google, Tencent. A proxy would resolve them itself. Other clouds have only addresses or [`is_metadata_name`]s.

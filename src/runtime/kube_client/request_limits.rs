@@ -116,6 +116,9 @@ impl RequestLimiter {
         let mut retries = 0;
         loop {
             let again = copy(&request);
+            let pause = self.pauses.end_of(flow);
+            // The caller would wait for nothing.
+            pause.map_or(Ok(()), |end| time.check_lasts_until(end))?;
             let permit = time.limit_wait(self.acquire(&requester, flow)).await?;
             let response = time.limit_attempt(send(request)).await??;
             drop(permit);

@@ -41,9 +41,13 @@ impl TimeLimit {
     }
 
     pub(super) fn lasts_until(self, time: Instant) -> bool {
+        self.check_lasts_until(time).is_ok()
+    }
+
+    pub(super) fn check_lasts_until(self, time: Instant) -> Result<(), ResponseTimedOut> {
         match self {
-            Self::Total { end, .. } => time < end,
-            Self::None | Self::Attempt(_) => true,
+            Self::Total { limit, end } if time >= end => Err(ResponseTimedOut(limit)),
+            _ => Ok(()),
         }
     }
 }

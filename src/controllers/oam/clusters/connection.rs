@@ -12,7 +12,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceExt};
 
 use super::credential::ClusterCredential;
-use crate::http::{FetchError, Fetcher};
+use crate::http::{API_SERVER, FetchError, Fetcher};
 use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::runtime::kube_client::write_fence::WriteFence;
 use crate::runtime::kube_client::{
@@ -105,6 +105,9 @@ fn refusal(error: &FetchError) -> String {
         }
         FetchError::Client(problem) => format!("tls.crt and tls.key are not usable: {problem}"),
         FetchError::InvalidProxy { problem, .. } => format!("proxy-url is not usable: {problem}"),
+        FetchError::AddressRefused { why, .. } if *why == API_SERVER => {
+            format!("{error}; use the name local for the cluster of Portolan")
+        }
         other => other.to_string(),
     }
 }

@@ -17,6 +17,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::cache::CachedApplication;
+use super::clusters::ClusterCounts;
 use super::objects::Objects;
 use crate::api::oam::WorkflowStatus;
 use crate::runtime::watch::{Cached, Store};
@@ -295,15 +296,28 @@ impl Collector for WatchCollector {
             let gauge = ConstGauge::new(i64::try_from(kinds).unwrap_or(i64::MAX));
             gauge.encode(family.encode_family(&[("reason", reason)])?)?;
         }
-        let (watches, objects) = objects.map_or((0, 0), Objects::size);
+        let (watches, held) = objects.map_or((0, 0), Objects::size);
         let gauges = [
             ("portolan_oam_watches", "Number of watches of managed objects", watches),
             (
                 "portolan_oam_cached_objects",
                 "Number of managed objects in memory",
-                objects,
+                held,
             ),
         ];
+        let clusters = objects.map_or_else(ClusterCounts::default, |objects| objects.clusters().counts());
+        let help = "Number of joined clusters by state: up, connecting, unreachable, refused or unused";
+        let mut family = encoder.encode_descriptor("portolan_joined_clusters", help, None, MetricType::Gauge)?;
+        for (state, count) in [
+            ("up", clusters.up),
+            ("connecting", clusters.connecting),
+            ("unreachable", clusters.unreachable),
+            ("refused", clusters.refused),
+            ("unused", clusters.unused),
+        ] {
+            let gauge = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
+            gauge.encode(family.encode_family(&[("state", state)])?)?;
+        }
         for (name, help, value) in gauges {
             let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
             let encoder = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;

@@ -158,6 +158,11 @@ impl JoinedObjects {
     }
 
     fn cluster_changed(self: &Arc<Self>, cluster: &str) {
+        let applications = self.applications_of(cluster);
+        if applications.is_empty() && self.known(cluster, None).is_none() {
+            // Nobody needs a connection.
+            return;
+        }
         match self.settings.clusters.connection(cluster) {
             Ok(connection) => drop(self.objects(cluster, &connection)),
             Err(ClusterError::NotJoined { .. } | ClusterError::Refused { .. }) => {
@@ -167,7 +172,6 @@ impl JoinedObjects {
             // Its watches go on as soon as it can be reached.
             Err(_) => {}
         }
-        let applications = self.applications_of(cluster);
         applications.into_iter().for_each(|name| (self.settings.changed)(name));
     }
 
