@@ -30,6 +30,8 @@ pub(super) enum State {
     /// A JSON merge patch, after which the object no longer belongs to the Application.
     Release(Value),
     Waiting,
+    /// Components that depend on the object exist.
+    HeldBack,
     Failed,
     /// The object is in a cluster that can't be reached, or is not joined.
     Unreachable(ClusterError),
@@ -51,7 +53,7 @@ impl State {
     pub fn is_existing(&self) -> bool {
         matches!(
             self,
-            Self::Delete { .. } | Self::Waiting | Self::Failed | Self::Unreachable(_)
+            Self::Delete { .. } | Self::Waiting | Self::HeldBack | Self::Failed | Self::Unreachable(_)
         )
     }
 }
