@@ -134,16 +134,20 @@ impl Rollout<'_, '_> {
         Ok(PlacedComponents { placed, unknown })
     }
 
-    /// Leaves out places in joined clusters where nothing is recorded. The labels of a cluster that was joined since may
-    /// match a topology whose step has run; the next run deploys there.
+    /// Leaves out places in joined clusters where nothing of the component is recorded. A cluster that was joined since, or
+    /// has other labels, may match a topology whose step has run; the next run deploys there.
     fn leave_out_new_clusters(&self, placed: &mut Vec<Placed>) {
         if placed.iter().all(|one| is_local(&one.place.cluster)) {
             return;
         }
         let inventory = &self.objects.ledger.inventory;
         let entries = inventory.in_order().flat_map(|tracker| &tracker.entries);
-        let recorded: HashSet<&str> = entries.map(|entry| entry.cluster.as_str()).collect();
-        placed.retain(|one| is_local(&one.place.cluster) || recorded.contains(one.place.cluster.as_str()));
+        let recorded = entries.map(|entry| (entry.cluster.as_str(), entry.component.as_str()));
+        let recorded: HashSet<_> = recorded.collect();
+        placed.retain(|one| {
+            let cluster = one.place.cluster.as_str();
+            is_local(cluster) || recorded.contains(&(cluster, one.name()))
+        });
     }
 
     /// Returns true if the template of a step calls a function that applies components.
