@@ -216,6 +216,7 @@ fn unreachable() -> State {
 
 #[rstest]
 #[case::in_a_dead_cluster(State::Gone, unreachable(), Some(true))]
+#[case::without_known_clusters(State::Gone, State::Unreachable(ClusterError::Unknown("forbidden".to_owned())), Some(false))]
 #[case::held_back_by_a_dead_cluster(State::HeldBack, unreachable(), Some(true))]
 #[case::deleting_beside_a_dead_cluster(State::Waiting, unreachable(), Some(false))]
 #[case::held_back_by_a_deletion(State::HeldBack, State::Waiting, Some(false))]
