@@ -184,6 +184,7 @@ impl Rollout<'_, '_> {
                     replica_key: String::new(),
                 },
             };
+            self.env().use_clusters([candidate.place.cluster.as_str()]).await?;
             let is_applied = match self.render_or_stop(&candidate).await? {
                 Ok(objects) => self.are_recorded(&objects, false).await,
                 Err(_) => true,
