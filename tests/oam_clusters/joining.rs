@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::fleet::{Fleet, PATIENT, TOKEN, assert_kept, credential, placed, placed_by};
 use crate::oam_apps::apps::{config, spec};
+use crate::oam_apps::workflows::step;
 use crate::oam_apps::{APPLICATION, CONFIG_MAP};
 use crate::support::eventually::SOON;
 use crate::support::fault_proxy::ApiFault;
@@ -121,4 +122,31 @@ async fn labels_of_a_cluster_count_as_they_are_when_an_application_changes() {
     site.until_running("shop").await;
     assert_kept(&west, "settings", "two").await;
     east.until_gone(CONFIG_MAP, "settings").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_component_is_not_missed_in_a_cluster_that_its_topology_did_not_select_when_it_ran() {
+    let fleet = Fleet::new().await;
+    let (site, east) = (&fleet.site, &fleet.east);
+    let _portolan = fleet.portolan(&[]).await;
+    let topology = json!({ "clusterLabelSelector": { "region": "eu" }, "allowEmpty": true });
+    let mut spec = placed_by(&[config("first", "one"), config("second", "one")], topology);
+    let first = json!({ "component": "first", "cluster": "east" });
+    spec["workflow"] = json!({ "steps": [
+        step("first", "apply-component", first),
+        step("labeled", "deploy", json!({ "policies": ["topology"] })),
+    ] });
+    site.declare("shop", spec).await;
+    site.until_running("shop").await;
+
+    let data = credential(east, &east.control_plane.url());
+    fleet.join_with("east", TOKEN, json!({ "region": "eu" }), data).await;
+    // Each restore is a pass.
+    assert_kept(east, "first", "one").await;
+    assert_kept(east, "first", "one").await;
+    let app = site.until_running("shop").await;
+    let services = app["status"]["services"].as_array().unwrap();
+    let names: Vec<_> = services.iter().map(|service| &service["name"]).collect();
+    assert_eq!(names, ["first"]);
+    assert_eq!(east.get(CONFIG_MAP, "second").await, None);
 }

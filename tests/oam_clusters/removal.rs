@@ -146,3 +146,32 @@ async fn an_application_that_leaves_a_dead_cluster_runs_and_its_objects_there_ar
     fleet.until_recorded("shop", "dead", 0).await;
     site.until_running("shop").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn components_in_a_removed_cluster_are_shown_as_unhealthy_beside_those_of_others() {
+    let fleet = Fleet::new().await;
+    let site = &fleet.site;
+    let _portolan = fleet.portolan(&[]).await;
+    site.declare("shop", placed(&[config("settings", "one")], &["local", "east"]))
+        .await;
+    site.until_running("shop").await;
+    fleet.detach("east").await;
+
+    let service = |app: &Value, cluster: &str| {
+        let mut services = app["status"]["services"].as_array().into_iter().flatten();
+        services
+            .find(|one| one["cluster"] == cluster)
+            .cloned()
+            .unwrap_or_default()
+    };
+    let is_missed = |app: &Value| {
+        let message = service(app, "east")["message"].clone();
+        message.as_str().is_some_and(|text| text.contains("no such cluster"))
+    };
+    let app = site
+        .until(APPLICATION, "shop", "its cluster to be missed", is_missed)
+        .await;
+    assert_ne!(service(&app, "east")["healthy"], true);
+    assert_eq!(service(&app, "local")["healthy"], true);
+    assert_eq!(fleet.records("shop", "east").await.len(), 1);
+}

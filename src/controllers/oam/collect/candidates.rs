@@ -1,4 +1,4 @@
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use serde_json::Value;
 
@@ -30,6 +30,8 @@ pub(super) enum State {
     /// A JSON merge patch, after which the object no longer belongs to the Application.
     Release(Value),
     Waiting,
+    /// Components that depend on the object exist.
+    HeldBack,
     Failed,
     /// The object is in a cluster that can't be reached, or is not joined.
     Unreachable(ClusterError),
@@ -48,10 +50,17 @@ impl State {
         }
     }
 
+    fn removed_cluster(&self) -> Option<&str> {
+        match self {
+            Self::Unreachable(ClusterError::NotJoined { cluster }) => Some(cluster),
+            _ => None,
+        }
+    }
+
     pub fn is_existing(&self) -> bool {
         matches!(
             self,
-            Self::Delete { .. } | Self::Waiting | Self::Failed | Self::Unreachable(_)
+            Self::Delete { .. } | Self::Waiting | Self::HeldBack | Self::Failed | Self::Unreachable(_)
         )
     }
 }
@@ -108,6 +117,7 @@ impl Collector {
             positions(candidates, is_read).map(async |(index, candidate)| (index, self.read(subject, candidate).await));
         let states = self.concurrently(reads).await;
         update(candidates, states, failures);
+        self.leave_removed_clusters(subject, candidates, failures).await;
     }
 
     async fn read(&self, subject: &Subject<'_>, candidate: &Candidate<'_>) -> Result<State, String> {
@@ -115,7 +125,7 @@ impl Collector {
         match self.objects.get(&ObjectId::of_entry(entry)).await {
             Ok(live) => Ok(State::of(live.as_ref(), subject, entry)),
             Err(ObjectError::NotInstalled { .. }) => Ok(State::Gone),
-            Err(ObjectError::Cluster(error)) => self.without_cluster(subject, &entry.cluster, error).await,
+            Err(ObjectError::Cluster(error)) => Ok(State::Unreachable(error)),
             Err(ObjectError::Api(error)) if error.is_forbidden() && self.is_gone(subject, entry).await => {
                 Ok(State::Gone)
             }
@@ -123,21 +133,33 @@ impl Collector {
         }
     }
 
-    /// Returns the state of an object whose cluster gives no answer. Only a deletion counts a removed cluster as gone: it
-    /// may be joined again.
-    async fn without_cluster(
+    /// Counts the objects in removed clusters as gone. Only a deletion does: a cluster may be joined again.
+    async fn leave_removed_clusters(
         &self,
         subject: &Subject<'_>,
-        cluster: &str,
-        error: ClusterError,
-    ) -> Result<State, String> {
-        if !subject.is_deleting || !matches!(error, ClusterError::NotJoined { .. }) {
-            return Ok(State::Unreachable(error));
+        candidates: &mut [Candidate<'_>],
+        failures: &mut Failures,
+    ) {
+        if !subject.is_deleting {
+            return;
         }
-        match self.objects.clusters().is_gone(cluster).await {
-            Ok(true) => Ok(State::Gone),
-            Ok(false) => Ok(State::Unreachable(error)),
-            Err(error) => Err(format!("failed to look for cluster {cluster}: {error}")),
+        let removed: BTreeSet<String> = (candidates.iter())
+            .filter_map(|candidate| candidate.state.removed_cluster().map(str::to_owned))
+            .collect();
+        for cluster in removed {
+            let state = match self.objects.clusters().is_gone(&cluster).await {
+                Ok(true) => State::Gone,
+                Ok(false) => continue,
+                Err(error) => {
+                    failures.push(format!("failed to look for cluster {cluster}: {error}"));
+                    State::Failed
+                }
+            };
+            for candidate in candidates.iter_mut() {
+                if candidate.state.removed_cluster() == Some(cluster.as_str()) {
+                    candidate.state = state.clone();
+                }
+            }
         }
     }
 

@@ -72,7 +72,8 @@ pub enum CollectProgress {
     /// Objects remain.
     Waiting {
         message: String,
-        /// All of them are in clusters that can't be reached. A cluster that can be reached again is reported.
+        /// All of them are in clusters that can't be reached, or wait for those. A cluster that can be reached again is
+        /// reported.
         is_unreachable: bool,
     },
 }
@@ -95,11 +96,12 @@ impl Collector {
             return Ok(CollectProgress::Done);
         }
         let mut failures = Failures::default();
-        self.clear_namespaces(inventory).await?;
+        let unresolved = self.clear_namespaces(subject, inventory, &mut failures).await?;
         self.mark(subject, inventory, mark, &mut failures).await?;
         let is_ordered =
             !subject.dependents.is_empty() && (subject.rules.is_ordered_by_dependency() || matches!(mark, Mark::All));
-        let (released, progress) = self.finalize(subject, inventory, is_ordered, &mut failures).await;
+        let finalized = self.finalize(subject, inventory, is_ordered, &unresolved, &mut failures);
+        let (released, progress) = finalized.await;
         self.sweep(inventory, &released, &mut failures).await;
         failures.result().map(|()| progress)
     }
@@ -135,8 +137,14 @@ impl Collector {
     }
 
     /// Clears the namespaces of cluster-scoped objects, which old versions of KubeVela recorded. The same object would
-    /// otherwise have two keys, and be deleted because the newer tracker seems to lack it.
-    async fn clear_namespaces(&self, inventory: &mut Inventory) -> Result<(), CollectError> {
+    /// otherwise have two keys, and be deleted because the newer tracker seems to lack it. Returns the state of all objects
+    /// in joined clusters that don't tell: they stay, even if their cluster answers later in the pass.
+    async fn clear_namespaces(
+        &self,
+        subject: &Subject<'_>,
+        inventory: &mut Inventory,
+        failures: &mut Failures,
+    ) -> Result<Unresolved, CollectError> {
         let is_cleared = |entry: &ManagedResource| entry.namespace.is_empty();
         let kinds: BTreeMap<Kind, ObjectId> = inventory
             .all()
@@ -144,26 +152,35 @@ impl Collector {
             .filter(|entry| !is_cleared(entry))
             .map(|entry| (kind_of(entry), ObjectId::of_entry(entry)))
             .collect();
-        let mut cluster_scoped = HashSet::new();
+        let (mut cluster_scoped, mut unresolved) = (HashSet::new(), Unresolved::new());
         for (kind, id) in kinds {
             match self.objects.is_namespaced(&id).await {
                 Ok(false) => {
                     cluster_scoped.insert(kind);
                 }
-                // What is in a cluster that can't be reached stays, and its trackers with it.
-                Ok(true) | Err(ObjectError::NotInstalled { .. } | ObjectError::Cluster(_)) => {}
-                Err(error) => return Err(CollectError::Failed(format!("failed to discover {}: {error}", id.kind))),
+                Ok(true) | Err(ObjectError::NotInstalled { .. }) => {}
+                // All objects go, whatever their keys.
+                Err(ObjectError::Cluster(_)) if subject.is_deleting => {}
+                Err(ObjectError::Cluster(error)) => drop(unresolved.insert(id.cluster, State::Unreachable(error))),
+                Err(error) => {
+                    let failure = format!("failed to discover {}: {error}", id.kind);
+                    if id.is_local() {
+                        return Err(CollectError::Failed(failure));
+                    }
+                    failures.push(failure);
+                    unresolved.insert(id.cluster, State::Failed);
+                }
             }
         }
         if cluster_scoped.is_empty() {
-            return Ok(());
+            return Ok(unresolved);
         }
         for entry in inventory.all_mut().flat_map(|tracker| &mut tracker.entries) {
             if !is_cleared(entry) && cluster_scoped.contains(&kind_of(entry)) {
                 entry.namespace.clear();
             }
         }
-        Ok(())
+        Ok(unresolved)
     }
 
     async fn mark(
@@ -209,9 +226,11 @@ impl Collector {
         subject: &Subject<'_>,
         inventory: &Inventory,
         is_ordered: bool,
+        unresolved: &Unresolved,
         failures: &mut Failures,
     ) -> (HashSet<String>, CollectProgress) {
         let mut candidates = self.candidates(subject, inventory);
+        set_unresolved(&mut candidates, unresolved);
         self.look_up(subject, &mut candidates, is_ordered, failures).await;
         if is_ordered {
             order::hold_back(&mut candidates, subject.dependents);
@@ -250,9 +269,8 @@ fn progress(candidates: &[Candidate<'_>]) -> CollectProgress {
     let mut texts = Vec::new();
     let mut waiting = candidates
         .iter()
-        .filter(|candidate| matches!(candidate.state, State::Waiting))
+        .filter(|candidate| matches!(candidate.state, State::Waiting | State::HeldBack))
         .peekable();
-    let is_unreachable = waiting.peek().is_none();
     if let Some(first) = waiting.peek() {
         let name = super::trackers::display_name(first.entry);
         let count = waiting.count();
@@ -274,14 +292,28 @@ fn progress(candidates: &[Candidate<'_>]) -> CollectProgress {
     if texts.is_empty() {
         return CollectProgress::Done;
     }
+    // What is held back waits for others, which decide when to look again. Nobody reports that clusters are known again.
+    let is_unreported = |state: &State| matches!(state, State::Waiting | State::Unreachable(ClusterError::Unknown(_)));
+    let is_waiting = (candidates.iter()).any(|candidate| is_unreported(&candidate.state));
     CollectProgress::Waiting {
         message: texts.join(" "),
-        is_unreachable,
+        is_unreachable: !unreachable.is_empty() && !is_waiting,
     }
 }
 
 /// A version and kind in a cluster.
 type Kind = (String, String, String);
+
+/// The state of all objects in a cluster, where the keys of objects are not known.
+type Unresolved = BTreeMap<String, State>;
+
+fn set_unresolved(candidates: &mut [Candidate<'_>], unresolved: &Unresolved) {
+    for candidate in candidates {
+        if let Some(state) = unresolved.get(cluster_name(&candidate.entry.cluster)) {
+            candidate.state = state.clone();
+        }
+    }
+}
 
 fn kind_of(entry: &ManagedResource) -> Kind {
     let cluster = cluster_name(&entry.cluster).to_owned();

@@ -11,7 +11,7 @@ pub(super) fn hold_back(candidates: &mut [Candidate<'_>], dependents: &BTreeMap<
     let blocked = blocked(&existing, dependents);
     for candidate in candidates {
         if matches!(candidate.state, State::Delete { .. }) && blocked.contains(candidate.entry.component.as_str()) {
-            candidate.state = State::Waiting;
+            candidate.state = State::HeldBack;
         }
     }
 }

@@ -193,3 +193,67 @@ fn an_error_names_few_of_many_failures() {
     assert!(error.ends_with("failure 4; and 2 more"), "{error}");
     assert_eq!(Failures::default().result(), Ok(()));
 }
+
+/// A tracker with objects of components `db` and `web`, of which the second is in the cluster `east`.
+fn tracker() -> Tracker {
+    let entry = |component: &str, cluster: &str| {
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": component, "namespace": "team",
+            "component": component, "cluster": cluster })
+    };
+    let object = json!({
+        "metadata": { "name": "shop-v3" },
+        "spec": { "type": "versioned", "applicationGeneration": 3,
+            "managedResources": [entry("db", ""), entry("web", "east")] },
+    });
+    Tracker::decode(Arc::new(serde_json::from_value(object).unwrap())).unwrap()
+}
+
+fn unreachable() -> State {
+    State::Unreachable(ClusterError::NotJoined {
+        cluster: "east".to_owned(),
+    })
+}
+
+#[rstest]
+#[case::in_a_dead_cluster(State::Gone, unreachable(), Some(true))]
+#[case::without_known_clusters(State::Gone, State::Unreachable(ClusterError::Unknown("forbidden".to_owned())), Some(false))]
+#[case::held_back_by_a_dead_cluster(State::HeldBack, unreachable(), Some(true))]
+#[case::deleting_beside_a_dead_cluster(State::Waiting, unreachable(), Some(false))]
+#[case::held_back_by_a_deletion(State::HeldBack, State::Waiting, Some(false))]
+#[case::held_back_by_what_is_gone(State::HeldBack, State::Gone, Some(false))]
+#[case::gone(State::Gone, State::Gone, None)]
+fn a_collection_that_only_waits_for_a_cluster_needs_no_other_look(
+    #[case] db: State,
+    #[case] web: State,
+    #[case] expected: Option<bool>,
+) {
+    let tracker = tracker();
+    let candidates: Vec<_> = std::iter::zip(&tracker.entries, [db, web])
+        .map(|(entry, state)| Candidate {
+            tracker: &tracker,
+            entry,
+            state,
+        })
+        .collect();
+    let is_unreachable = match progress(&candidates) {
+        CollectProgress::Waiting { is_unreachable, .. } => Some(is_unreachable),
+        CollectProgress::Done => None,
+    };
+    assert_eq!(is_unreachable, expected);
+}
+
+#[test]
+fn objects_of_a_cluster_that_does_not_tell_their_keys_stay() {
+    let tracker = tracker();
+    let delete = State::Delete { uid: "u".to_owned() };
+    let mut candidates: Vec<_> = (tracker.entries.iter())
+        .map(|entry| Candidate {
+            tracker: &tracker,
+            entry,
+            state: delete.clone(),
+        })
+        .collect();
+    set_unresolved(&mut candidates, &Unresolved::from([("east".to_owned(), unreachable())]));
+    assert_eq!(candidates[0].state, delete);
+    assert_eq!(candidates[1].state, unreachable());
+}

@@ -47,6 +47,10 @@ pub(super) struct ClusterPass {
 }
 
 impl ClusterPass {
+    pub(super) fn clusters(&self) -> &BTreeSet<String> {
+        &self.clusters
+    }
+
     /// Adds clusters; none of them, and false, if other passes use them up.
     pub(super) fn try_use(&mut self, clusters: &BTreeSet<String>) -> bool {
         let added: Vec<&String> = clusters.difference(&self.clusters).collect();

@@ -69,7 +69,9 @@ impl Pass<'_> {
             }
             Err(Stop::NeedsCluster) => {
                 self.save_steps().await;
-                return Ok(Action::requeue_after(CLUSTER_RETRY));
+                // A step that has called must not call again each time.
+                self.env.keep_evaluations();
+                return Ok(Action::requeue_after(jitter(CLUSTER_RETRY, 0.5..1.5)));
             }
             Ok(End::Waiting) => (status::build(&self.outcome, now), None),
             // What steps have done is recorded: steps that have ended must not run again.

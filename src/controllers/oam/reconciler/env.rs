@@ -133,6 +133,11 @@ impl<'a> Env<'a> {
         Ok(())
     }
 
+    /// Returns the joined clusters that the pass has prepared to use.
+    pub(super) fn used_clusters(&self) -> BTreeSet<String> {
+        self.cluster_pass.lock().clusters().clone()
+    }
+
     /// Runs futures, at most as many at the same time as objects may be written. Results have the order of the futures.
     pub(super) async fn concurrently<T>(&self, futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
         self.run_limited(futures, None).await

@@ -14,7 +14,7 @@ use crate::controllers::oam::objects::{ObjectError, ObjectId};
 use crate::controllers::oam::parse::Parsed;
 use crate::controllers::oam::references::{
     FetchObjects, ObjectKind, ObjectRequest, ObjectSelector, ReferenceError, ReferenceScope, References, complete,
-    redacted,
+    has_redacted, redacted,
 };
 use crate::controllers::oam::revisions::{Candidate, is_release_of, is_unchanged};
 use crate::runtime::manifests::document;
@@ -46,8 +46,13 @@ pub(super) async fn resolve_references(
         return Err(failed(ReferenceError::UrlsDisabled).into());
     }
     let keeps = |latest: &&Revision| is_published || (!restarts && keeps_objects(observed, latest, parsed));
-    let objects = match latest.filter(keeps) {
-        Some(latest) => complete(&latest.contents.referred_objects, &Fetch(cluster)).await,
+    let recorded = latest.filter(keeps).map(|latest| &latest.contents.referred_objects);
+    if recorded.is_none_or(|objects| has_redacted(objects)) {
+        let clusters = references.requests().map(|request| request.cluster.as_str());
+        cluster.env.use_clusters(clusters).await?;
+    }
+    let objects = match recorded {
+        Some(objects) => complete(objects, &Fetch(cluster)).await,
         None => references.fetch(&Fetch(cluster)).await,
     };
     let objects = objects.map_err(failed)?;

@@ -84,14 +84,20 @@ impl References {
         Ok(fetched.objects.into_values().collect())
     }
 
-    /// Sets objects as properties, as their template reads them. Components without references stay as they are.
+    /// Sets objects as properties, as their template reads them. Components without references stay as they are. KubeVela
+    /// records no clusters: an object for which nothing in the controller's own was requested comes from another.
     pub fn resolve(&self, components: &[Component], recorded: &[Value]) -> Result<Vec<Component>, ReferenceError> {
         let mut bytes = 0;
+        let is_requested = |object: &Value| {
+            let mut local = self.requests().filter(|request| is_local(&request.cluster));
+            local.any(|request| request.selects(object))
+        };
+        let lacks_cluster = |object: &Value| is_local(cluster(object)) && !is_requested(object);
         let resolved = components.iter().map(|component| {
             let Some(sources) = self.components.get(&component.name) else {
                 return Ok(component.clone());
             };
-            let objects = select(component, sources, recorded)?;
+            let objects = select(component, sources, recorded, &lacks_cluster)?;
             bytes += objects.iter().map(|object| object.to_string().len()).sum::<usize>();
             if bytes > MAX_RESOLVED_BYTES {
                 return Err(ReferenceError::TooLarge);
@@ -166,13 +172,15 @@ fn select<'a>(
     component: &Component,
     sources: &Sources,
     recorded: &'a [Value],
+    lacks_cluster: &impl Fn(&Value) -> bool,
 ) -> Result<Vec<Cow<'a, Value>>, ReferenceError> {
     let mut objects = Vec::new();
     let mut is_selected = vec![false; recorded.len()];
     for request in &sources.requests {
         let mut is_found = false;
         for (object, is_selected) in recorded.iter().zip(&mut is_selected) {
-            if request.selects(object) {
+            let is_of_kubevela = || request.is_answered_by(object) && lacks_cluster(object);
+            if request.selects(object) || (!is_local(&request.cluster) && is_of_kubevela()) {
                 is_found = true;
                 if !std::mem::replace(is_selected, true) {
                     objects.push(deployed(object));

@@ -282,6 +282,21 @@ async fn objects_of_joined_clusters_are_recorded_with_their_cluster_and_deployed
     );
 }
 
+#[test]
+fn objects_of_joined_clusters_that_kubevela_has_recorded_without_their_cluster_are_found() {
+    let reference = |name: &str, cluster: &str| json!({ "resource": "configmap", "name": name, "cluster": cluster });
+    let components = [
+        component("far", &json!({ "objects": [reference("a", "east")] })),
+        component("near", &json!({ "objects": [reference("b", "")] })),
+    ];
+    let references = parse(&components, ReferenceScope::Global).unwrap();
+    let recorded = ["a", "b"].map(|name| object("ConfigMap", "team", name));
+    let resolved = references.resolve(&components, &recorded).unwrap();
+    for (component, object) in resolved.iter().zip(recorded) {
+        assert_eq!(component.properties, Some(json!({ "objects": [object] })));
+    }
+}
+
 #[tokio::test]
 async fn an_object_of_a_joined_cluster_with_invalid_metadata_does_not_count_as_a_local_one() {
     let mut listed = object("ConfigMap", "team", "a");

@@ -70,6 +70,10 @@ impl<'p> Ledger<'p> {
             let kind = id.group_kind();
             kinds.entry(id.cluster).or_default().insert(kind);
         }
+        // The pass may wait for a cluster where it has no objects.
+        for cluster in self.env.used_clusters() {
+            kinds.entry(cluster).or_default();
+        }
         self.env.reconciler.objects.subscribe(self.env.name, kinds.clone());
         kinds
     }

@@ -33,13 +33,9 @@ impl Declared {
     async fn add(&mut self, objects: &AppObjects<'_>, component: &ComponentObjects) {
         if let Self::Complete(declared) = self {
             for object in &component.objects {
-                declared.insert(
-                    objects
-                        .cluster
-                        .id_of(object.cluster(&component.place), &object.manifest)
-                        .await
-                        .key(),
-                );
+                let cluster = object.cluster(&component.place);
+                let id = objects.cluster.id_of(cluster, &object.manifest).await;
+                declared.insert(id.key());
             }
         }
     }

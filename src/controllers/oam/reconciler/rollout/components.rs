@@ -69,7 +69,7 @@ impl Rollout<'_, '_> {
     async fn apply_component(&mut self, params: &Value) -> Result<Answer, Stop> {
         let (component, objects, waits) = match self.prepare_component(params).await? {
             Ok(prepared) => prepared,
-            Err(message) => return Ok(Answer::failed(message)),
+            Err(answer) => return Ok(answer),
         };
         let deployment = Deployment {
             index: 0,
@@ -97,7 +97,7 @@ impl Rollout<'_, '_> {
     async fn render_component(&self, params: &Value) -> Result<Answer, Stop> {
         let (_, objects, _) = match self.prepare_component(params).await? {
             Ok(prepared) => prepared,
-            Err(message) => return Ok(Answer::failed(message)),
+            Err(answer) => return Ok(answer),
         };
         let outputs = objects.objects.into_iter().filter(|object| !object.key.is_empty());
         let outputs: Map<String, Value> = outputs.map(|object| (object.key, object.manifest)).collect();
@@ -106,28 +106,33 @@ impl Rollout<'_, '_> {
         ))
     }
 
-    /// Renders a component. True beside it if the call waits until it is healthy.
+    /// Renders a component. True beside it if the call waits until it is healthy. Otherwise returns the answer to the call.
     async fn prepare_component(
         &self,
         params: &Value,
-    ) -> Result<Result<(Placed, ComponentObjects, bool), String>, Stop> {
+    ) -> Result<Result<(Placed, ComponentObjects, bool), Answer>, Stop> {
         let ComponentCall {
             component,
             place,
             waits,
         } = match component_call(params) {
             Ok(call) => call,
-            Err(message) => return Ok(Err(message)),
+            Err(message) => return Ok(Err(Answer::failed(message))),
         };
+        if let Some(problem) = self.unreachable(&place) {
+            return Ok(Err(Answer::Waiting(crate::text::sanitize(&problem))));
+        }
         let placed = PlacedComponent {
             component: Arc::new(component),
             place,
         };
         let component = match self.place(&placed, &[]).await? {
             Ok(component) => component,
-            Err(message) => return Ok(Err(message)),
+            Err(message) => return Ok(Err(Answer::failed(message))),
         };
         let rendered = self.render_or_stop(&component).await?;
-        Ok(rendered.map(|objects| (component, objects, waits)))
+        Ok(rendered
+            .map(|objects| (component, objects, waits))
+            .map_err(Answer::failed))
     }
 }

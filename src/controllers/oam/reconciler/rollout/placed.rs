@@ -82,7 +82,12 @@ impl Rollout<'_, '_> {
         let steps = convert_steps(parsed)?;
         let chosen = steps.iter().flat_map(with_sub_steps);
         let mut chosen = chosen.filter(|step| which == Steps::All || self.has_run(step));
-        let deployments = deployments(&mut chosen, parsed, self.env().placement_settings())?;
+        let settings = PlacementSettings {
+            // What is recorded in a cluster that was removed since is shown, and not collected.
+            accepts_any_cluster: true,
+            ..self.env().placement_settings()
+        };
+        let deployments = deployments(&mut chosen, parsed, settings)?;
         let store = if deployments.iter().any(|(step, _)| !step.inputs.is_empty()) {
             self.load_values().await?
         } else {
@@ -129,14 +134,19 @@ impl Rollout<'_, '_> {
         Ok(PlacedComponents { placed, unknown })
     }
 
-    /// Leaves out places in joined clusters where nothing is recorded. The labels of a cluster that was joined since may
-    /// match a topology whose step has run; the next run deploys there.
+    /// Leaves out places in joined clusters where nothing of the component is recorded. A cluster that was joined since, or
+    /// has other labels, may match a topology whose step has run; the next run deploys there.
     fn leave_out_new_clusters(&self, placed: &mut Vec<Placed>) {
+        if placed.iter().all(|one| is_local(&one.place.cluster)) {
+            return;
+        }
         let inventory = &self.objects.ledger.inventory;
-        let entries = || inventory.in_order().flat_map(|tracker| &tracker.entries);
+        let entries = inventory.in_order().flat_map(|tracker| &tracker.entries);
+        let recorded = entries.map(|entry| (entry.cluster.as_str(), entry.component.as_str()));
+        let recorded: HashSet<_> = recorded.collect();
         placed.retain(|one| {
             let cluster = one.place.cluster.as_str();
-            is_local(cluster) || entries().any(|entry| entry.cluster == cluster)
+            is_local(cluster) || recorded.contains(&(cluster, one.name()))
         });
     }
 
@@ -174,6 +184,7 @@ impl Rollout<'_, '_> {
                     replica_key: String::new(),
                 },
             };
+            self.env().use_clusters([candidate.place.cluster.as_str()]).await?;
             let is_applied = match self.render_or_stop(&candidate).await? {
                 Ok(objects) => self.are_recorded(&objects, false).await,
                 Err(_) => true,

@@ -81,7 +81,14 @@ impl Rollout<'_, '_> {
                         Applied::Unhealthy
                     }
                 }
-                Err(message) => Applied::Failed(message),
+                Err(message) => match self.unreachable(&deployment.component.place) {
+                    // It can't be reached any more.
+                    Some(problem) => {
+                        is_last = false;
+                        Applied::Unreachable(problem)
+                    }
+                    None => Applied::Failed(message),
+                },
             };
             applied.push((deployment.index, result));
         }

@@ -35,6 +35,9 @@ impl StepFunctions<'_, '_, '_> {
             Ok(selected) => selected,
             Err(message) => return Ok(Answer::failed(message)),
         };
+        // Another Application may be in other clusters.
+        let clusters = selected.iter().map(|(id, _, _)| id.cluster.as_str());
+        self.rollout.env().use_clusters(clusters).await?;
         let mut reader = Reader {
             cluster: &self.rollout.objects.cluster,
             reads: 0,

@@ -285,8 +285,11 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
     async fn delete_all(&mut self, mut ids: Vec<ObjectId>) -> Result<Result<(), ObjectError>, Stop> {
         let objects = self.cluster().objects.clone();
         for id in &mut ids {
-            if objects.is_namespaced(id).await == Ok(false) {
-                id.namespace.clear();
+            match objects.is_namespaced(id).await {
+                Ok(true) => {}
+                Ok(false) => id.namespace.clear(),
+                // With a namespace, an object that has none would count as one of the Application's own namespace.
+                Err(error) => return Ok(Err(error)),
             }
         }
         let to_delete = ids.iter().map(|id| {
