@@ -1,6 +1,5 @@
 //! The standard index of 16 MB, and its variants.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
@@ -11,7 +10,6 @@ const CREATED: &str = "    created: ";
 const HOME: &str = "    home: ";
 const VERSION: &str = "    version: ";
 
-/// An index in YAML.
 pub struct Index {
     pub text: String,
 }
@@ -28,16 +26,16 @@ impl Index {
 
     /// Returns a generated index of about this size, with 88 versions per chart.
     pub fn of_megabytes(megabytes: usize) -> Self {
-        /// More than enough charts for a megabyte.
-        const CHARTS: usize = 20;
-        let mut text = index_generator::generate(2, megabytes * CHARTS, 88);
-        let end = text.split_off(text.rfind("generated:").expect("the generator writes this line"));
-        let rest = text.split_off(text.floor_char_boundary(megabytes * 1_000_000));
-        // Completes the last chart.
-        let mut lines = rest.split_inclusive('\n');
-        text.extend(lines.next());
-        text.extend(lines.take_while(|line| !is_key(line)));
-        Self { text: text + &end }
+        // 20 charts are more than enough for a megabyte.
+        let text = index_generator::generate(2, megabytes * 20, 88);
+        let (charts, end) = text.split_at(text.rfind("generated:").expect("the generator writes this line"));
+        let mut size = 0;
+        let lines = charts.split_inclusive('\n').take_while(|line| {
+            size += line.len();
+            size < megabytes * 1_000_000 || !is_key(line)
+        });
+        let text: String = lines.chain([end]).collect();
+        Self { text }
     }
 
     /// Describes origin, size and number of versions of the standard index.
@@ -54,16 +52,12 @@ impl Index {
     /// Adds a newest version to the chart that has the most.
     pub fn with_one_more(&self, number: usize) -> String {
         let (start, end) = newest_of_the_largest(&self.text);
-        let mut newest = String::new();
-        for line in self.text[start..end].split_inclusive('\n') {
-            if line.starts_with(VERSION) {
-                let _ = writeln!(newest, "{VERSION}999.0.{number}");
-            } else if line.starts_with(DIGEST) {
-                let _ = writeln!(newest, "{DIGEST}{number:064x}");
-            } else {
-                newest.push_str(line);
-            }
-        }
+        let newest = self.text[start..end].split_inclusive('\n').map(|line| match line {
+            line if line.starts_with(VERSION) => format!("{VERSION}999.0.{number}\n"),
+            line if line.starts_with(DIGEST) => format!("{DIGEST}{number:064x}\n"),
+            line => line.to_owned(),
+        });
+        let newest: String = newest.collect();
         format!("{}{newest}{}", &self.text[..start], &self.text[start..])
     }
 
@@ -71,12 +65,11 @@ impl Index {
     pub fn with_new_times(&self, number: usize) -> String {
         let mut text = String::with_capacity(self.text.len());
         for line in self.text.split_inclusive('\n') {
-            match line.strip_prefix(CREATED) {
-                Some(value) => {
-                    let quote = if value.starts_with('"') { "\"" } else { "" };
-                    let _ = writeln!(text, "{CREATED}{quote}2026-01-01T00:00:00.{number:09}Z{quote}");
-                }
-                None => text.push_str(line),
+            if let Some(value) = line.strip_prefix(CREATED) {
+                let quote = if value.starts_with('"') { "\"" } else { "" };
+                text += &format!("{CREATED}{quote}2026-01-01T00:00:00.{number:09}Z{quote}\n");
+            } else {
+                text += line;
             }
         }
         text
@@ -94,7 +87,6 @@ impl Index {
     }
 }
 
-/// Converts YAML to JSON on one line.
 pub fn json(yaml: &str) -> String {
     let value: serde_json::Value = serde_yaml::from_str(yaml).expect("valid YAML");
     value.to_string()
@@ -102,24 +94,19 @@ pub fn json(yaml: &str) -> String {
 
 fn four_times(path: &Path) -> String {
     let original = fs::read_to_string(path).expect("the corpus has grafana's index");
-    let mut text = String::with_capacity(original.len() * 4);
     let (head, entries) = original.split_once("entries:\n").expect("an index has entries");
     let (entries, tail) = entries.split_at(entries.rfind("\ngenerated:").expect("and the time of its generation") + 1);
-    text.push_str(head);
-    text.push_str("entries:\n");
+    let mut text = format!("{head}entries:\n");
     for copy in 1..=4 {
         for line in entries.lines() {
-            text.push_str(line.strip_suffix(':').filter(|line| is_key(line)).unwrap_or(line));
-            if is_key(line) {
-                let _ = write!(text, "-{copy}:");
-            } else if line.starts_with("    name: ") {
-                let _ = write!(text, "-{copy}");
-            }
-            text.push('\n');
+            text += &match line.strip_suffix(':') {
+                Some(name) if is_key(line) => format!("{name}-{copy}:\n"),
+                _ if line.starts_with("    name: ") => format!("{line}-{copy}\n"),
+                _ => format!("{line}\n"),
+            };
         }
     }
-    text.push_str(tail);
-    text
+    text + tail
 }
 
 /// Returns true for a line that begins a chart.
@@ -143,8 +130,7 @@ fn newest_of_the_largest(text: &str) -> (usize, usize) {
     }
     let is_stored = |chart: &&Vec<usize>| !text[chart[0]..chart[1]].contains("\n    deprecated: true");
     let stored = charts.iter().filter(|chart| chart.len() > 1).filter(is_stored);
-    let largest = stored
-        .max_by_key(|chart| chart.len())
-        .expect("a chart has two versions");
+    let largest = stored.max_by_key(|chart| chart.len());
+    let largest = largest.expect("a chart has two versions");
     (largest[0], largest[1])
 }

@@ -1,7 +1,7 @@
 //! Benchmarks of the real binary (`make bench`): CPU, wall time, memory, requests and rows, compared with baselines.
 //!
 //! ```text
-//!  index, archives, tags ─► server on loopback ─► portolan run --manifests ─► SQLite, Postgres   (rig/mod.rs)
+//!  index, archives, tags ─► server on loopback ─► portolan run --manifests ─► SQLite, Postgres   (rig/process.rs)
 //!                                  └────────────► baselines, processes of their own             (rig/baseline.rs)
 //!  AppRepositories, Applications ─► API server ─► portolan run ─► SQLite                        (rig/cluster.rs)
 //! ```
@@ -18,7 +18,6 @@
 
 mod apps;
 mod files;
-mod first_import;
 mod index;
 mod isolation;
 mod many;
@@ -32,61 +31,48 @@ mod standard;
 #[allow(dead_code, reason = "the tests use the rest")]
 mod support;
 
+use report::Row;
 use rig::baseline;
 
 /// In the order of the table.
-const PARTS: [&str; 12] = [
-    "index",
-    "size",
-    "many",
-    "namespaces",
-    "files",
-    "import",
-    "registry",
-    "apps",
-    "oam",
-    "workflows",
-    "webhooks",
-    "isolation",
-];
+const PARTS: &str = "index size many namespaces files import registry apps oam workflows isolation";
 const RECORD: &str = "--record";
 
 fn main() {
     // Cargo adds `--bench`.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
-    if let Some((baseline::ARGUMENT, rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
-        return baseline::child(rest);
-    }
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let unknown = words.iter().find(|word| **word != RECORD && !PARTS.contains(word));
-    assert_eq!(unknown, None, "the parts are {PARTS:?}");
-    let is_all = !words.iter().any(|word| PARTS.contains(word));
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime starts");
-    for part in PARTS.into_iter().filter(|part| is_all || words.contains(part)) {
+    if let [baseline::ARGUMENT, words @ ..] = words.as_slice() {
+        return baseline::child(words);
+    }
+    let parts: Vec<&str> = PARTS.split(' ').collect();
+    let unknown = words.iter().find(|word| **word != RECORD && !parts.contains(word));
+    assert_eq!(unknown, None, "the parts are {PARTS}");
+    let is_all = !words.iter().any(|word| parts.contains(word));
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).enable_all().build();
+    let runtime = runtime.expect("a runtime starts");
+    for part in parts.iter().filter(|part| is_all || words.contains(part)) {
         println!("measuring {part}");
-        let rows = runtime.block_on(async {
-            match part {
-                "index" => standard::run().await,
-                "size" => size::run().await,
-                "many" => many::run().await,
-                "namespaces" => many::namespaces().await,
-                "files" => files::run().await,
-                "import" => first_import::run().await,
-                "registry" => registry::run().await,
-                "oam" => oam::run().await,
-                "workflows" => oam::workflows::run().await,
-                "webhooks" => oam::webhooks::run().await,
-                "isolation" => isolation::run().await,
-                _ => apps::run().await,
-            }
-        });
-        report::keep(part, rows);
+        report::keep(part, &runtime.block_on(measure(part)));
     }
     if words.contains(&RECORD) {
-        report::record(&PARTS);
+        report::record(&parts);
+    }
+}
+
+async fn measure(part: &str) -> Vec<Row> {
+    match part {
+        "index" => standard::run().await,
+        "size" => size::run().await,
+        "many" => many::run().await,
+        "namespaces" => many::namespaces().await,
+        "files" => files::run().await,
+        "import" => files::large().await,
+        "registry" => registry::run().await,
+        "apps" => apps::run().await,
+        "oam" => oam::run().await,
+        "workflows" => oam::workflows::run().await,
+        _ => isolation::run().await,
     }
 }

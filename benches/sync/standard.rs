@@ -3,13 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use crate::index::{Index, json};
-use crate::report::Limit::{self, AboveIdle, AtLeast, Cpu, PostgresCpu, Requests, Rows, Times};
-use crate::report::Row;
-use crate::rig::baseline::{self, EVENTS, PARSE, RECEIVING, Receiver};
-use crate::rig::measure::Sample;
-use crate::rig::{BenchProcess, Database, RUNS, Source};
-use crate::support::chart_server::{ChartServer, Page};
-use crate::support::index_generator;
+use crate::report::{AboveIdle, AtLeast, Cpu, Limit, PostgresCpu, Requests, Row, Rows, Times};
+use crate::rig::baseline::{RECEIVING, measure};
+use crate::rig::{BenchProcess, ChartServer, POSTGRES, Page, RUNS, SQLITE, Sample};
+use crate::support::index_generator::generate;
 use crate::support::process::ScratchDir;
 
 pub const PATH: &str = "/big/index.yaml";
@@ -20,35 +17,34 @@ const NOT_MODIFIED: usize = 12;
 const NO_ETAG: usize = 2;
 /// A rule like those of Kubeapps' dashboard. All charts match, so both syncs write the same rows.
 const FILTER: &str = "  filterRule:\n    jq: .name | test($var0)\n    variables: { $var0: \"^[a-z]\" }\n";
-/// MiB above idle.
-const MEMORY: f64 = 12.0;
-const UNCHANGED_KUBEAPPS: &str = "Kubeapps: 130 ms, 67 MiB";
 
-/// The repository of the standard index.
-pub fn source(server: &ChartServer) -> Source<'_> {
-    Source {
-        server,
-        path: PATH,
-        spec: format!("  type: helm\n  url: {}\n", server.url("/big")),
-    }
-}
-
-/// Measures both databases and the baselines.
 pub async fn run() -> Vec<Row> {
-    let server = ChartServer::start().await;
-    let mut bench = Bench::new(&server);
-    println!("{}", bench.index.description());
-    for database in [Database::Sqlite, Database::Postgres] {
+    let (server, directory) = (ChartServer::start().await, ScratchDir::new("baseline"));
+    let index = Index::standard();
+    println!("{}", index.description());
+    let mut bench = Bench {
+        page: Page::new(index.text.clone()),
+        file: directory.write("index.yaml", &index.text),
+        index,
+        server: &server,
+        received: Vec::new(),
+        rows: Vec::new(),
+    };
+    for database in [SQLITE, POSTGRES] {
         let mut process = bench.first_syncs(database).await;
-        bench.unchanged(&mut process, database).await;
-        bench.changes(&process, database).await;
-        if database == Database::Sqlite {
-            bench.json(&process).await;
-            bench.unsplittable(&process).await;
-            let directory = process.end().await;
-            bench.writes(&directory.join("portolan.db")).await;
-        } else {
-            process.end().await;
+        let new_version = bench.changes(&mut process, database).await;
+        if database == SQLITE {
+            let text = |index: &Index, number| json(&index.with_one_more(number));
+            let case = ("One new version, JSON", RECEIVING, 2.6);
+            bench.variant(&process, case, text).await;
+            let text = |index: &Index, number| index.unsplittable().with_one_more(number);
+            let case = ("One new version, index can't be split", "events", 2.0);
+            let events = bench.variant(&process, case, text).await;
+            bench.rows.push(Row::baseline("events of granit-parser", &events));
+        }
+        let directory = process.end().await;
+        if database == SQLITE {
+            bench.writes(&directory.join("portolan.db"), new_version).await;
         }
     }
     bench.large_chart().await;
@@ -63,94 +59,63 @@ struct Bench<'a> {
     page: Page,
     /// The index as a file, for baselines.
     file: PathBuf,
-    _directory: ScratchDir,
-    source: Source<'a>,
-    receiver: Receiver,
+    server: &'a ChartServer,
     received: Vec<Sample>,
-    /// CPU of one new version on SQLite.
-    new_version: f64,
     rows: Vec<Row>,
 }
 
 impl<'a> Bench<'a> {
-    fn new(server: &'a ChartServer) -> Self {
-        let (index, directory) = (Index::standard(), ScratchDir::new("baseline"));
-        Self {
-            page: Page::new(index.text.clone()),
-            file: directory.write("index.yaml", &index.text),
-            index,
-            _directory: directory,
-            source: source(server),
-            receiver: Receiver::start(),
-            received: Vec::new(),
-            new_version: 0.0,
-            rows: Vec::new(),
-        }
-    }
-
-    /// Adds a row; an empty `neighbor` means that there is no other software to compare with.
-    fn push(&mut self, database: Database, row: Row, neighbor: &str, limits: &[Limit]) {
-        let row = row.database(database.title()).limits(limits);
-        let row = row.limits(&[AboveIdle(MEMORY)]);
-        self.rows.push(match neighbor {
-            "" => row,
-            neighbor => row.neighbor(neighbor),
-        });
+    fn push(&mut self, database: &str, row: Row, limits: &[Limit]) {
+        // MiB.
+        let row = row.on(database).limits(limits).limits(&[AboveIdle(12.0)]);
+        self.rows.push(row);
     }
 
     async fn receive(&mut self) -> f64 {
-        let url = self.source.server.url(PATH);
-        let sample = self.receiver.receive(&[url]).await;
+        let sample = measure("receive", &[self.server.url(PATH)]).await;
         self.received.push(sample);
         sample.cpu
     }
 
     /// Measures first syncs, in turn with a parse and with a filtered sync. The last process keeps running.
-    async fn first_syncs(&mut self, database: Database) -> BenchProcess<'a> {
+    async fn first_syncs(&mut self, database: &str) -> BenchProcess<'a> {
         let (mut parses, mut plain, mut filtered) = (Vec::new(), Vec::new(), Vec::new());
-        let mut last = None;
-        self.source.server.serve(PATH, self.page.clone());
+        let mut last: Option<BenchProcess<'a>> = None;
+        self.server.serve(PATH, self.page.clone());
         for _ in 0..RUNS {
-            let parse = baseline::parse(&self.file).await;
+            if let Some(process) = last.take() {
+                process.end().await;
+            }
+            let parse = measure("parse", &[&self.file]).await;
             parses.push(parse);
-            let mut with_filter = self.source.clone();
-            with_filter.spec.push_str(FILTER);
-            let mut process = BenchProcess::start(database, &with_filter, &[]).await;
+            let mut process = BenchProcess::start(database, self.server, PATH, &[]).await;
+            process.spec.push_str(FILTER);
             let filter = process.first().await;
             process.end().await;
-            let mut process = BenchProcess::start(database, &self.source, &[]).await;
+            let process = last.insert(BenchProcess::start(database, self.server, PATH, &[]).await);
             let sample = process.first().await;
             plain.push(sample.against(parse.cpu));
             filtered.push(filter.against(sample.cpu));
-            if let Some(process) = last.replace(process) {
-                process.end().await;
-            }
         }
-        let row = Row::new("First sync", &plain).against(PARSE);
-        let limits = [Times(0.4), Cpu(1.0), PostgresCpu(0.15)];
-        self.push(database, row, "Kubeapps: 8.0 s, 376 MiB", &limits);
+        let row = Row::new("First sync", &plain).against("parse");
+        self.push(database, row, &[Times(0.4), Cpu(1.0), PostgresCpu(0.15)]);
         let row = Row::new("First sync with a filter", &filtered).against("without");
-        self.push(database, row, "", &[Times(2.0)]);
-        if database == Database::Sqlite {
+        self.push(database, row, &[Times(2.0)]);
+        if database == SQLITE {
             self.rows.push(Row::baseline("parse by `serde_yaml`", &parses));
         }
         last.expect("a process was started")
     }
 
-    async fn unchanged(&mut self, process: &mut BenchProcess<'a>, database: Database) {
+    /// Measures common changes of an index. Returns the CPU of one new version.
+    async fn changes(&mut self, process: &mut BenchProcess<'a>, database: &str) -> f64 {
         process.sync_every_second(NOT_MODIFIED).await;
-        let sample = process.unchanged.against(self.receive().await);
-        let row = Row::new("Unchanged, 304", &[sample]).against(RECEIVING);
-        self.push(database, row, UNCHANGED_KUBEAPPS, &[Cpu(0.001), Requests(1), Rows(0)]);
-    }
-
-    /// Measures common changes of an index.
-    async fn changes(&mut self, process: &BenchProcess<'a>, database: Database) {
+        let not_modified = vec![process.unchanged.against(self.receive().await)];
         let (mut no_etag, mut one_more) = (Vec::new(), Vec::new());
         let (mut one_less, mut new_times) = (Vec::new(), Vec::new());
         for number in 1..=ROUNDS {
             let received = self.receive().await;
-            self.source.server.serve(PATH, self.page.clone().without_etag());
+            self.server.serve(PATH, self.page.clone().without_etag());
             no_etag.push(process.unchanged(NO_ETAG).await.against(received));
             process.change(self.page.clone()).await;
             let page = Page::new(self.index.with_one_more(number));
@@ -160,56 +125,48 @@ impl<'a> Bench<'a> {
             new_times.push(process.change(page).await.against(received));
             process.change(self.page.clone()).await;
         }
-        if database == Database::Sqlite {
-            self.new_version = Sample::combined(&one_more).cpu;
+        let new_version = Sample::combined(&one_more).cpu;
+        for (case, samples, limits) in [
+            ("Unchanged, 304", not_modified, vec![Cpu(0.001), Requests(1), Rows(0)]),
+            ("Unchanged, no ETag", no_etag, vec![Times(1.9), Rows(0)]),
+            ("One new version", one_more, vec![Times(2.6), Rows(1)]),
+            ("One version removed", one_less, vec![Rows(1)]),
+            ("All `created` times new", new_times, vec![Times(2.1), Rows(0)]),
+        ] {
+            self.push(database, Row::new(case, &samples).against(RECEIVING), &limits);
         }
-        let row = Row::new("Unchanged, no ETag", &no_etag).against(RECEIVING);
-        self.push(database, row, UNCHANGED_KUBEAPPS, &[Times(1.9), Rows(0)]);
-        let row = Row::new("One new version", &one_more).against(RECEIVING);
-        self.push(database, row, "Kubeapps: 5.2 s, 323 MiB", &[Times(2.6), Rows(1)]);
-        let row = Row::new("One version removed", &one_less).against(RECEIVING);
-        self.push(database, row, "", &[Rows(1)]);
-        let row = Row::new("All `created` times new", &new_times).against(RECEIVING);
-        self.push(database, row, "", &[Times(2.1), Rows(0)]);
+        new_version
     }
 
-    /// Measures the same index in JSON on one line.
-    async fn json(&mut self, process: &BenchProcess<'a>) {
-        process.change(Page::new(json(&self.index.text))).await;
-        let mut samples = Vec::new();
+    /// Measures one new version of a variant of the index; version 0 is there before. Returns the baselines.
+    async fn variant(
+        &mut self,
+        process: &BenchProcess<'a>,
+        (case, against, times): (&str, &str, f64),
+        text: fn(&Index, usize) -> String,
+    ) -> Vec<Sample> {
+        process.change(Page::new(text(&self.index, 0))).await;
+        let (mut samples, mut baselines) = (Vec::new(), Vec::new());
         for number in 1..=ROUNDS {
-            // Not `receive`, because these bytes are different.
-            let url = self.source.server.url(PATH);
-            let received = self.receiver.receive(&[url]).await.cpu;
-            let page = Page::new(json(&self.index.with_one_more(number)));
-            samples.push(process.change(page).await.against(received));
-        }
-        let row = Row::new("One new version, JSON", &samples).against(RECEIVING);
-        self.push(Database::Sqlite, row, "", &[Times(2.6), Rows(1)]);
-    }
-
-    /// Measures an index that can't be split.
-    async fn unsplittable(&mut self, process: &BenchProcess<'a>) {
-        let index = self.index.unsplittable();
-        process.change(Page::new(index.text.clone())).await;
-        let (mut samples, mut events) = (Vec::new(), Vec::new());
-        for number in 1..=ROUNDS {
-            let baseline = baseline::events(&self.file).await;
-            events.push(baseline);
-            let page = Page::new(index.with_one_more(number));
+            let baseline = match against {
+                RECEIVING => measure("receive", &[self.server.url(PATH)]).await,
+                _ => measure(against, &[&self.file]).await,
+            };
+            baselines.push(baseline);
+            let page = Page::new(text(&self.index, number));
             samples.push(process.change(page).await.against(baseline.cpu));
         }
-        let row = Row::new("One new version, index can't be split", &samples).against(EVENTS);
-        self.push(Database::Sqlite, row, "", &[Times(2.0), Rows(1)]);
-        self.rows.push(Row::baseline("events of granit-parser", &events));
+        let row = Row::new(case, &samples).against(against);
+        self.push(SQLITE, row, &[Times(times), Rows(1)]);
+        baselines
     }
 
     /// Measures a parse that writes all rows, to compare with one new version.
-    async fn writes(&mut self, database: &Path) {
+    async fn writes(&mut self, database: &Path, new_version: f64) {
         let mut samples = Vec::new();
         for _ in 0..RUNS {
-            let sample = baseline::parse_and_write(&self.file, database).await;
-            samples.push(sample.against(self.new_version));
+            let sample = measure("write", &[self.file.as_path(), database]).await;
+            samples.push(sample.against(new_version));
         }
         let row = Row::baseline("parse and write all rows", &samples).against("one new version");
         self.rows.push(row.limits(&[AtLeast(15.0)]));
@@ -217,12 +174,11 @@ impl<'a> Bench<'a> {
 
     /// Measures the chart that takes the most memory, since a chart is decoded at once.
     async fn large_chart(&mut self) {
-        let text = index_generator::generate(1, 1, 14_000);
-        self.source.server.serve(PATH, Page::new(text));
-        let mut process = BenchProcess::start(Database::Sqlite, &self.source, &[]).await;
+        self.server.serve(PATH, Page::new(generate(1, 1, 14_000)));
+        let mut process = BenchProcess::start(SQLITE, self.server, PATH, &[]).await;
         let sample = process.first().await;
         process.end().await;
         let row = Row::new("First sync, one chart of 14,000 versions", &[sample]);
-        self.push(Database::Sqlite, row, "", &[]);
+        self.push(SQLITE, row, &[]);
     }
 }

@@ -1,204 +1,225 @@
-//! KubeVela's Applications over a real API server: deployment, requests at rest, drift and memory; and renders alone.
+//! KubeVela's Applications over a real API server: deployment, requests at rest, drift and memory.
 
-mod fleet;
 mod render;
-mod rollout;
-pub mod webhooks;
 pub mod workflows;
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::report::Limit::{self, Cpu, Peak, Requests, Wall};
-use crate::report::{Row, milliseconds};
-use crate::rig;
-use crate::rig::cluster::Running;
-use crate::rig::measure::{Sample, median};
-use crate::rig::status_watch::StatusWatch;
-use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane};
-use crate::support::cue;
-use crate::support::fault_proxy::{ApiRequest, FaultProxy};
-use fleet::Fleet;
+use serde_json::{Value, json};
 
-/// The size at which vela-core was measured, and a larger one.
-const SMALL: usize = 200;
-const LARGE: usize = 500;
-/// Time without changes, in which each Application is reconciled again.
-const AT_REST: Duration = Duration::from_secs(60);
-const RE_SYNC: &str = "--application-re-sync-period=50s";
-/// Deployments that are scaled by somebody else, one after the other.
-const DRIFTS: usize = 20;
-/// Limits for each Application. Times are in seconds: a quarter of vela-core's CPU, and 30 s for the small size.
-const CPU: f64 = 0.045;
-const WALL: f64 = 0.15;
-const REQUESTS: usize = 16;
-const EVENTS: usize = 6;
-/// Limits in seconds and MiB, including the evaluators.
-const RESTORED: f64 = 1.0;
+use crate::report::{Cpu, Limit, Peak, Requests, Row, Wall, with_median};
+use crate::rig::{
+    ControlPlane, DEPLOYMENT, Namespaces, Running, Sample, StatusWatch, each, patch, percentile, proxied, until,
+};
+use crate::support::{cue, project};
+
+const APPLICATION: &str = "core.oam.dev/v1beta1 Application";
+const RUNNING: &str = "running";
+const PASSES: &str = "portolan_oam_passes_total";
+const EVALUATIONS: &str = "portolan_cue_evaluations_total";
+/// Nobody is a node here.
+const CONTROLLERS: &str = "*,-node-lifecycle-controller,-pod-garbage-collector-controller";
 const MEMORY: Limit = Peak(80.0);
 
-/// Measures renders, then both sizes.
+/// Measures renders, the size at which vela-core was measured, and a larger one.
 pub async fn run() -> Vec<Row> {
     let mut rows = render::run().await;
-    rows.extend(Bench::run(SMALL).await);
-    rows.extend(Bench::one_evaluator(SMALL).await);
-    rows.extend(Bench::run(LARGE).await);
+    rows.extend(small().await);
+    rows.push(one_evaluator().await);
+    rows.extend(large().await);
     rows
 }
 
-/// A separate control plane, so that watches see only this fleet.
+async fn small() -> [Row; 4] {
+    let bench = Bench::new(200, CONTROLLERS).await;
+    let alone = bench.objects_alone().await;
+    let portolan = start(&bench.control_plane.kubeconfig(), &[]);
+    let (created, drift) = (bench.created("created", &portolan).await, bench.drift(&portolan).await);
+    portolan.end().await;
+    [alone, created, drift, bench.at_rest().await]
+}
+
+/// Measures memory with one evaluator; by default, a second one starts under load.
+async fn one_evaluator() -> Row {
+    let bench = Bench::new(200, CONTROLLERS).await;
+    let portolan = start(&bench.control_plane.kubeconfig(), &["--cue-workers=1"]);
+    let row = bench.created("created, with one evaluator", &portolan).await;
+    portolan.end().await;
+    row.limits(&[MEMORY])
+}
+
+async fn large() -> [Row; 2] {
+    let bench = Bench::new(500, CONTROLLERS).await;
+    let alone = bench.objects_alone().await;
+    let portolan = start(&bench.control_plane.kubeconfig(), &[]);
+    let created = bench.created("created", &portolan).await;
+    portolan.end().await;
+    [alone, created]
+}
+
+/// Applications of one webservice, whose Deployment has no pods, with a ConfigMap. A separate control plane, so that watches
+/// see only them.
 struct Bench {
+    size: usize,
     control_plane: ControlPlane,
-    fleet: Fleet,
+    namespaces: Namespaces,
     watch: StatusWatch,
 }
 
 impl Bench {
-    async fn new(applications: usize) -> Self {
-        let control_plane = ControlPlane::start_with(fleet::CONTROLLERS).await;
-        let fleet = Fleet::new(&control_plane, applications).await;
+    /// Installs CRDs and definitions, and creates empty namespaces.
+    async fn new(size: usize, controllers: &str) -> Self {
+        let control_plane = ControlPlane::start_with(controllers).await;
+        for crd in portolan::api::oam::crds() {
+            control_plane.install_crd(&crd).await;
+        }
+        control_plane.kubectl(&["create", "namespace", "vela-system"]).await;
+        for directory in ["definitions/components", "definitions/traits"] {
+            let directory = project(directory).display().to_string();
+            let arguments = ["create", "--namespace=vela-system", "--filename", &directory];
+            control_plane.kubectl(&arguments).await;
+        }
+        let namespaces = Namespaces::new(&control_plane, 10).await;
         Self {
-            watch: StatusWatch::new(fleet.applications(), fleet::phase),
+            size,
+            watch: StatusWatch::new(namespaces.all(APPLICATION), |application| {
+                application.data["status"]["phase"].as_str()
+            }),
             control_plane,
-            fleet,
+            namespaces,
         }
     }
 
-    async fn run(applications: usize) -> Vec<Row> {
-        let bench = Self::new(applications).await;
-        let mut rows = vec![bench.objects_alone().await];
-        let portolan = start(&bench.control_plane.kubeconfig(), &[]);
-        rows.push(bench.created("created", &portolan).await);
-        if applications == SMALL {
-            rows.push(bench.drift(&portolan).await);
-        }
-        portolan.end().await;
-        if applications == SMALL {
-            rows.push(bench.at_rest().await);
-        }
-        rows
-    }
-
-    /// Measures memory with one evaluator; by default, a second one starts under load.
-    async fn one_evaluator(applications: usize) -> Vec<Row> {
-        let bench = Self::new(applications).await;
-        let portolan = start(&bench.control_plane.kubeconfig(), &["--cue-workers=1"]);
-        let row = bench.created("created, with one evaluator", &portolan).await;
-        portolan.end().await;
-        vec![row.limits(&[MEMORY])]
+    async fn create(&self) {
+        each(0..self.size, async |number| {
+            self.namespaces.create(number, APPLICATION, application(number)).await;
+        })
+        .await;
     }
 
     /// Creates the same objects without Applications: the time that the control plane needs for them.
     async fn objects_alone(&self) -> Row {
-        let watch = StatusWatch::new(self.fleet.all_deployments(), fleet::observed);
+        let watch = StatusWatch::new(self.namespaces.all(DEPLOYMENT), |deployment| {
+            deployment.data["status"].get("observedGeneration").map(|_| "observed")
+        });
         let started = Instant::now();
-        self.fleet.create_objects().await;
-        let observed = watch.all(self.fleet.size, fleet::OBSERVED).await;
+        each(0..self.size, async |number| {
+            let name = format!("alone-{number}");
+            let settings = json!({ "metadata": { "name": name }, "data": { "setting": "value" } });
+            self.namespaces.create(number, "v1 ConfigMap", settings).await;
+            self.namespaces.create(number, DEPLOYMENT, deployment(&name, 0)).await;
+        })
+        .await;
+        let observed = watch.all(self.size, "observed").await;
         let wall = observed.saturating_duration_since(started).as_secs_f64();
-        let case = format!(
-            "Deployments and ConfigMaps of {} Applications, created without them",
-            self.fleet.size
-        );
-        Row::baseline(
-            &case,
-            &[Sample {
-                wall,
-                ..Sample::default()
-            }],
-        )
+        let size = self.size;
+        let case = format!("Deployments and ConfigMaps of {size} Applications, created without them");
+        Row::baseline(&case, &[Sample::of_wall(wall)])
     }
 
     /// Creates all Applications at once while Portolan runs.
     async fn created(&self, case: &str, portolan: &Running) -> Row {
-        let before = portolan.reconciled(0).await;
+        let before = portolan.idle(PASSES, &[], 0).await;
         let started = Instant::now();
-        self.fleet.create().await;
-        let running = self.watch.all(self.fleet.size, fleet::RUNNING).await;
+        self.create().await;
+        let running = self.watch.all(self.size, RUNNING).await;
         let sample = portolan.settled().await.since(before);
         let wall = running.saturating_duration_since(started).as_secs_f64();
-        let size = self.fleet.size as f64;
-        let row = self.row(case, Sample { wall, ..sample });
-        let row = row.limits(&[Wall(WALL * size), Cpu(CPU * size)]);
-        let events = self.fleet.events().await;
+        let events = self.namespaces.list("events.k8s.io/v1 Event").await.into_iter();
+        let events = events.filter(|event| event.data["regarding"]["kind"] == "Application");
+        let events = events.count();
         let requests = sample.requests.unwrap_or_default().saturating_sub(events);
-        let row = self.limit_of_each(row, "requests besides events", requests, REQUESTS);
-        let row = self.limit_of_each(row, "events", events, EVENTS);
-        match self.fleet.size {
-            SMALL => {
-                row.neighbor("vela-core: 75 to 93 s, 33 to 38 s of CPU, 64 to 75 requests an Application, 166 MiB")
-            }
-            _ => row,
+        let size = self.size as f64;
+        // 30 s for the size at which vela-core was measured, and a quarter of its CPU.
+        let limits = [Wall(0.15 * size), Cpu(0.045 * size)];
+        let mut row = self.row(case, sample.wall(wall)).limits(&limits);
+        for (name, count, limit) in [("requests besides events", requests, 16), ("events", events, 6)] {
+            let text = format!("{limit} {name} per Application ({:.1})", count as f64 / size);
+            row = row.limit(&text, count <= limit * self.size);
         }
+        row
     }
 
     /// Measures the time from a change of a Deployment by somebody else to its restoration.
     async fn drift(&self, portolan: &Running) -> Row {
         let before = portolan.settled().await;
         let mut times = Vec::new();
-        for number in 0..DRIFTS.min(self.fleet.size) {
+        for number in 0..20 {
+            let (deployments, name) = (self.namespaces.of(number, DEPLOYMENT), component(number));
+            let scale = json!({ "spec": { "replicas": 1 } });
             let changed = Instant::now();
-            self.fleet.scale(number, 1).await;
-            rig::until(async || self.fleet.replicas(number).await == Some(0)).await;
+            patch(&deployments, &name, scale).await;
+            until(async || {
+                let deployment = deployments.get(&name).await.expect("the Deployment exists");
+                deployment.data["spec"]["replicas"] == 0
+            })
+            .await;
             times.push(changed.elapsed().as_secs_f64());
         }
         let sample = portolan.settled().await.since(before);
-        let wall = times.iter().copied().fold(0.0, f64::max);
-        let case = format!("{} scaled by others until restored", times.len());
-        let case = format!("{case}, the slowest (median {} ms)", milliseconds(median(times)));
-        let row = self.row(&case, Sample { wall, ..sample });
-        row.limits(&[Wall(RESTORED)])
-            .neighbor("vela-core: at the next re-sync, up to 5 minutes")
+        let case = with_median("20 scaled by others until restored, the slowest", &times);
+        let row = self.row(&case, sample.wall(percentile(&times, 100)));
+        row.limits(&[Wall(1.0)])
     }
 
-    /// Measures an idle process through a proxy that counts its requests.
     async fn at_rest(&self) -> Row {
-        let proxy = FaultProxy::in_front_of(&self.control_plane).await;
-        let kubeconfig = self.control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
-        let portolan = start(&kubeconfig, &[RE_SYNC]);
-        let before = portolan.reconciled(self.fleet.size).await;
-        let (passes, evaluations) = (portolan.passes().await, portolan.evaluations().await);
-        let seen = proxy.requests().len();
-        tokio::time::sleep(AT_REST).await;
-        let sample = portolan.used().await.since(before);
-        let seen = proxy.requests().split_off(seen);
-        let passes = portolan.passes().await - passes;
-        assert!(passes >= self.fleet.size, "all are reconciled again, not {passes}");
-        let evaluations = portolan.evaluations().await - evaluations;
+        let (proxy, kubeconfig) = proxied(&self.control_plane).await;
+        let portolan = start(&kubeconfig, &["--application-re-sync-period=50s"]);
+        let before = portolan.idle(PASSES, &[], self.size).await;
+        let (passes, evaluations) = (portolan.sum(PASSES, &[]).await, portolan.sum(EVALUATIONS, &[]).await);
+        let sample = portolan.at_rest(&proxy, before).await;
+        let passes = portolan.sum(PASSES, &[]).await - passes;
+        let evaluations = portolan.sum(EVALUATIONS, &[]).await - evaluations;
+        assert!(passes >= self.size, "all are reconciled again, not {passes}");
         portolan.end().await;
-        let requests = seen.iter().filter(|request| is_counted(request)).count();
-        let sample = Sample {
-            requests: Some(requests),
-            ..sample
-        };
         let row = self.row("60 s at rest with a re-sync of each", sample);
         let row = row.limits(&[MEMORY, Requests(0)]);
-        let row = row.limit(&format!("0 evaluations ({evaluations})"), evaluations == 0);
-        row.neighbor("vela-core, each re-sync: 59 ms of CPU and 16 to 23 requests an Application")
+        row.limit(&format!("0 evaluations ({evaluations})"), evaluations == 0)
     }
 
     fn row(&self, case: &str, sample: Sample) -> Row {
-        let case = format!("{} KubeVela Applications, {case}", self.fleet.size);
+        let case = format!("{} KubeVela Applications, {case}", self.size);
         Row::new(&case, &[sample])
-    }
-
-    /// Checks a number of requests or events, which each Application may need.
-    fn limit_of_each(&self, row: Row, what: &str, count: usize, limit: usize) -> Row {
-        let of_each = count as f64 / self.fleet.size as f64;
-        let text = format!("{limit} {what} per Application ({of_each:.1})");
-        row.limit(&text, count <= limit * self.fleet.size)
     }
 }
 
 fn start(kubeconfig: &Path, flags: &[&str]) -> Running {
-    let mut all = vec![
-        "--controllers=oam".to_owned(),
-        format!("--cue-evaluator={}", cue::executable().display()),
-    ];
+    let evaluator = format!("--cue-evaluator={}", cue::executable().display());
+    let mut all = vec!["--controllers=oam".to_owned(), evaluator];
     all.extend(flags.iter().map(|flag| (*flag).to_owned()));
-    Running::start_with(kubeconfig, &all)
+    Running::start(kubeconfig, &all)
 }
 
-/// Excludes watches and the Lease.
-fn is_counted(request: &ApiRequest) -> bool {
-    !request.is_watch() && !request.path.contains("/leases")
+/// Returns a Deployment like those of the Applications.
+fn deployment(name: &str, replicas: usize) -> Value {
+    let labels = json!({ "app": name });
+    let ports = json!([{ "containerPort": 8080 }]);
+    let container = json!({ "name": name, "image": "registry.example.com/web:1", "ports": ports });
+    let template = json!({ "metadata": { "labels": labels }, "spec": { "containers": [container] } });
+    json!({
+        "metadata": { "name": name },
+        "spec": { "replicas": replicas, "selector": { "matchLabels": labels }, "template": template },
+    })
+}
+
+/// Returns the name of a component, and of its Deployment.
+fn component(number: usize) -> String {
+    format!("web-{number}")
+}
+
+fn application(number: usize) -> Value {
+    let volume = json!({
+        "name": format!("settings-{number}"), "mountPath": "/etc/settings", "data": { "setting": "value" },
+    });
+    let component = json!({
+        "name": component(number),
+        "type": "webservice",
+        "properties": { "image": "registry.example.com/web:1", "ports": [{ "port": 8080 }] },
+        "traits": [
+            { "type": "scaler", "properties": { "replicas": 0 } },
+            { "type": "storage", "properties": { "configMap": [volume] } },
+        ],
+    });
+    json!({ "metadata": { "name": format!("application-{number}") }, "spec": { "components": [component] } })
 }

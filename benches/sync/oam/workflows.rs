@@ -1,223 +1,139 @@
 //! Workflows that wait for Deployments: time until the next step, and requests while they wait.
 
-use std::time::{Duration, Instant};
+use std::future::ready;
+use std::time::Instant;
 
-use futures::{StreamExt, stream};
-use k8s_openapi::api::apps::v1::Deployment;
-use kube::api::PostParams;
-use kube::{Api, Client};
-use portolan::api::oam::Application;
-use serde_json::{Value, json};
+use futures::StreamExt;
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use kube::runtime::{WatchStreamExt, watcher};
+use serde_json::json;
+use tokio::task::JoinSet;
 
-use super::fleet::{self, Fleet};
-use super::rollout::Rollout;
-use super::{is_counted, start};
-use crate::report::Limit::{Requests, Wall};
-use crate::report::{Row, milliseconds};
-use crate::rig::cluster::Running;
-use crate::rig::measure::{Sample, median};
-use crate::rig::status_watch::StatusWatch;
-use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane};
-use crate::support::fault_proxy::FaultProxy;
+use super::{APPLICATION, Bench, RUNNING, deployment, start};
+use crate::report::{Requests, Row, Wall, with_median};
+use crate::rig::{DEPLOYMENT, Namespaces, Sample, StatusWatch, each, patch, percentile, proxied};
 
 /// The benchmark itself reports the status of Deployments.
 const CONTROLLERS: &str = "*,-deployment-controller,-node-lifecycle-controller,-pod-garbage-collector-controller";
+const HEALTHY: &str = "healthy";
 const RESTING: usize = 500;
 const WORKFLOWS: usize = 100;
 const STEPS: usize = 10;
-/// Time in which waiting workflows are observed.
-const AT_REST: Duration = Duration::from_secs(60);
 /// Begins the names of Deployments of workflows. Those of the resting Applications have another one.
 const HELD: &str = "flow-";
-/// Limit in seconds from an object's health to the creation of the next step's object.
-const LOST: f64 = 0.2;
-/// Concurrent requests to the API server.
-const CONCURRENCY: usize = 16;
+const ROLLOUTS: usize = 8;
 
-/// Workflows beside Applications that rest, with a proxy that counts the requests.
-struct Bench {
-    control_plane: ControlPlane,
-    rollout: Rollout,
-    proxy: FaultProxy,
-    portolan: Running,
-    watch: StatusWatch,
-    workflows: Workflows,
-}
-
+/// Measures workflows in one namespace beside Applications that rest, with a proxy that counts the requests.
 pub async fn run() -> Vec<Row> {
-    let bench = Bench::new().await;
-    let mut rows = vec![bench.deployments_alone().await, bench.one().await];
-    rows.extend(bench.many().await);
-    bench.portolan.end().await;
+    let bench = Bench::new(RESTING, CONTROLLERS).await;
+    let deployments = StatusWatch::new(bench.namespaces.all(DEPLOYMENT), healthy);
+    let mut rollouts = JoinSet::new();
+    rollouts.spawn(roll_out(bench.namespaces.clone(), |name| !name.starts_with(HELD)));
+    let (proxy, kubeconfig) = proxied(&bench.control_plane).await;
+    let portolan = start(&kubeconfig, &[]);
+    bench.create().await;
+    bench.watch.all(RESTING, RUNNING).await;
+    let namespaces = Namespaces::new(&bench.control_plane, 1).await;
+    let (case, sample) = pauses(
+        "Deployments created by the benchmark",
+        &namespaces,
+        &deployments,
+        "alone",
+    )
+    .await;
+    let mut rows = vec![Row::baseline(&case, &[sample])];
+    create(&namespaces, 0).await;
+    let case = format!("A workflow of {STEPS} Deployments beside {RESTING} resting KubeVela Applications");
+    let (case, sample) = pauses(&case, &namespaces, &deployments, &format!("{HELD}0")).await;
+    rows.push(Row::new(&case, &[sample]).limits(&[Wall(0.2)]));
+    bench.watch.all(RESTING + 1, RUNNING).await;
+
+    let before = portolan.settled().await;
+    each(1..1 + WORKFLOWS, async |number| create(&namespaces, number).await).await;
+    deployments.named(HELD, STEPS + WORKFLOWS).await;
+    let waiting = portolan.settled().await;
+    let sample = portolan.at_rest(&proxy, waiting).await;
+    let case = format!("{WORKFLOWS} workflows that wait for 60 s beside {RESTING} resting KubeVela Applications");
+    rows.push(Row::new(&case, &[sample]).limits(&[Requests(0)]));
+
+    let started = Instant::now();
+    rollouts.spawn(roll_out(bench.namespaces.clone(), |_| true));
+    let done = bench.watch.all(RESTING + 1 + WORKFLOWS, RUNNING).await;
+    let wall = done.saturating_duration_since(started).as_secs_f64();
+    let sample = portolan.settled().await.since(before).wall(wall);
+    let case = format!("{WORKFLOWS} workflows of {STEPS} Deployments that become healthy at once");
+    rows.push(Row::new(&case, &[sample]));
+    portolan.end().await;
     rows
 }
 
-impl Bench {
-    async fn new() -> Self {
-        let control_plane = ControlPlane::start_with(CONTROLLERS).await;
-        let resting = Fleet::new(&control_plane, RESTING).await;
-        let client = control_plane.client().await;
-        let rollout = Rollout::start(client.clone(), HELD);
-        let proxy = FaultProxy::in_front_of(&control_plane).await;
-        let portolan = start(&control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN), &[]);
-        let watch = StatusWatch::new(resting.applications(), fleet::phase);
-        resting.create().await;
-        watch.all(RESTING, fleet::RUNNING).await;
-        let namespace = control_plane.namespace().await;
-        let workflows = Workflows { client, namespace };
-        Self {
-            control_plane,
-            rollout,
-            proxy,
-            portolan,
-            watch,
-            workflows,
+/// Measures the time from the health of each Deployment to the creation of the next one. Without a workflow, the benchmark
+/// creates them; otherwise it reports their health.
+async fn pauses(case: &str, namespaces: &Namespaces, deployments: &StatusWatch, prefix: &str) -> (String, Sample) {
+    let (mut lost, mut last_health) = (Vec::new(), None);
+    for step in 0..STEPS {
+        let name = format!("{prefix}-{step}");
+        if !prefix.starts_with(HELD) {
+            namespaces.create(0, DEPLOYMENT, deployment(&name, 1)).await;
         }
-    }
-
-    /// Creates each Deployment after the one before is healthy, without Applications.
-    async fn deployments_alone(&self) -> Row {
-        let namespace = self.control_plane.namespace().await;
-        let names: Vec<String> = (0..STEPS).map(|step| format!("alone-{step}")).collect();
-        let mut lost = Vec::new();
-        let mut before = Instant::now();
-        for name in &names {
-            self.workflows.create_deployment(&namespace, name).await;
-            lost.push(
-                self.rollout
-                    .created(name)
-                    .await
-                    .saturating_duration_since(before)
-                    .as_secs_f64(),
-            );
-            before = self.rollout.healthy(name).await;
+        let created = deployments.created(&name).await;
+        lost.extend(last_health.map(|health| created.saturating_duration_since(health).as_secs_f64()));
+        if prefix.starts_with(HELD) {
+            let deployment = namespaces.of(0, DEPLOYMENT).get(&name).await;
+            report_health(namespaces.clone(), deployment.expect("the Deployment exists")).await;
         }
-        lost.remove(0);
-        Self::row(
-            "Deployments created by the benchmark, from the health of one to the next one",
-            lost,
-            Row::baseline,
-        )
+        last_health = Some(deployments.one(&name, HEALTHY).await);
     }
-
-    /// Measures the time that a single workflow loses between its steps.
-    async fn one(&self) -> Row {
-        self.workflows.create(0).await;
-        let mut lost = Vec::new();
-        for step in 0..STEPS {
-            let name = deployment(0, step);
-            let created = self.rollout.created(&name).await;
-            if let Some(before) = step.checked_sub(1) {
-                let healthy = self.rollout.healthy(&deployment(0, before)).await;
-                lost.push(created.saturating_duration_since(healthy).as_secs_f64());
-            }
-            self.rollout.roll_out(&self.workflows.namespace, &name).await;
-        }
-        self.watch.all(RESTING + 1, fleet::RUNNING).await;
-        let case = format!(
-            "A workflow of {STEPS} Deployments beside {RESTING} resting KubeVela Applications, from the health of \
-             one to the next one"
-        );
-        Self::row(&case, lost, Row::new)
-            .limits(&[Wall(LOST)])
-            .neighbor("vela-core: looks again after 1 to 60 s")
-    }
-
-    fn row(case: &str, lost: Vec<f64>, row: fn(&str, &[Sample]) -> Row) -> Row {
-        let wall = lost.iter().copied().fold(0.0, f64::max);
-        let case = format!("{case}, the slowest (median {} ms)", milliseconds(median(lost)));
-        row(
-            &case,
-            &[Sample {
-                wall,
-                ..Sample::default()
-            }],
-        )
-    }
-
-    /// Measures workflows that wait, and their run once their objects are healthy.
-    async fn many(&self) -> [Row; 2] {
-        let before = self.portolan.settled().await;
-        let all = stream::iter(1..=WORKFLOWS);
-        all.for_each_concurrent(CONCURRENCY, |number| self.workflows.create(number))
-            .await;
-        self.rollout.all(HELD, STEPS + WORKFLOWS).await;
-        let waiting = self.portolan.settled().await;
-        let seen = self.proxy.requests().len();
-        tokio::time::sleep(AT_REST).await;
-        let sample = self.portolan.used().await.since(waiting);
-        let seen = self.proxy.requests().split_off(seen);
-        let sample = Sample {
-            requests: Some(seen.iter().filter(|request| is_counted(request)).count()),
-            ..sample
-        };
-        let case = format!("{WORKFLOWS} workflows that wait for 60 s beside {RESTING} resting KubeVela Applications");
-        let waiting = Row::new(&case, &[sample]).limits(&[Requests(0)]);
-        let started = Instant::now();
-        self.rollout.release(HELD).await;
-        let done = self.watch.all(RESTING + 1 + WORKFLOWS, fleet::RUNNING).await;
-        let sample = Sample {
-            wall: done.saturating_duration_since(started).as_secs_f64(),
-            ..self.portolan.settled().await.since(before)
-        };
-        let case = format!("{WORKFLOWS} workflows of {STEPS} Deployments that become healthy at once");
-        [
-            waiting.neighbor("vela-core: a pass of each every 1 to 60 s"),
-            Row::new(&case, &[sample]),
-        ]
-    }
+    let case = format!("{case}, from the health of one to the next one, the slowest");
+    let slowest = Sample::of_wall(percentile(&lost, 100));
+    (with_median(&case, &lost), slowest)
 }
 
-/// The namespace of the workflows.
-struct Workflows {
-    client: Client,
-    namespace: String,
-}
-
-impl Workflows {
-    async fn create(&self, number: usize) {
-        let applications: Api<Application> = Api::namespaced(self.client.clone(), &self.namespace);
-        let application: Application = serde_json::from_value(application(number)).expect("an Application");
-        let created = applications.create(&PostParams::default(), &application).await;
-        created.expect("the API server accepts an Application");
-    }
-
-    async fn create_deployment(&self, namespace: &str, name: &str) {
-        let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), namespace);
-        let labels = json!({ "app": name });
-        let container = json!({ "name": name, "image": "registry.example.com/web:1" });
-        let template = json!({ "metadata": { "labels": labels }, "spec": { "containers": [container] } });
-        let object = json!({
-            "metadata": { "name": name },
-            "spec": { "selector": { "matchLabels": labels }, "template": template },
+/// Reports Deployments whose names fit as rolled out, in place of their controller.
+async fn roll_out(namespaces: Namespaces, fits: fn(&str) -> bool) {
+    let deployments = watcher(namespaces.all(DEPLOYMENT), watcher::Config::default());
+    let waiting = deployments
+        .default_backoff()
+        .applied_objects()
+        .filter_map(|deployment| {
+            let waits = |one: &DynamicObject| fits(&one.name_any()) && healthy(one).is_none();
+            ready(deployment.ok().filter(waits))
         });
-        let object = serde_json::from_value(object).expect("a Deployment");
-        let created = deployments.create(&PostParams::default(), &object).await;
-        created.expect("the API server accepts a Deployment");
-    }
+    waiting
+        .for_each_concurrent(ROLLOUTS, |deployment| report_health(namespaces.clone(), deployment))
+        .await;
 }
 
-fn deployment(workflow: usize, step: usize) -> String {
-    format!("{HELD}{workflow}-{step}")
+async fn report_health(namespaces: Namespaces, deployment: DynamicObject) {
+    let replicas = deployment.data["spec"]["replicas"].as_i64().unwrap_or(1);
+    let status = json!({ "status": {
+        "observedGeneration": deployment.metadata.generation, "replicas": replicas, "updatedReplicas": replicas,
+        "readyReplicas": replicas, "availableReplicas": replicas,
+    } });
+    let namespace = deployment.namespace().unwrap_or_default();
+    let objects = namespaces.within(&namespace, DEPLOYMENT);
+    patch(&objects, &deployment.name_any(), status).await;
 }
 
-/// Returns an Application whose steps deploy one component each.
-fn application(number: usize) -> Value {
-    let component = |step: usize| {
-        json!({
-            "name": deployment(number, step), "type": "webservice",
-            "properties": { "image": "registry.example.com/web:1" },
-        })
-    };
-    let step = |step: usize| {
-        let name = deployment(number, step);
-        json!({ "name": name, "type": "apply-component", "properties": { "component": name } })
-    };
-    json!({
+fn healthy(deployment: &DynamicObject) -> Option<&str> {
+    let observed = deployment.data["status"]["observedGeneration"].as_i64();
+    (observed == deployment.metadata.generation).then_some(HEALTHY)
+}
+
+/// Creates an Application whose steps deploy one component each.
+async fn create(namespaces: &Namespaces, number: usize) {
+    let names = (0..STEPS).map(|step| format!("{HELD}{number}-{step}"));
+    let names: Vec<String> = names.collect();
+    let properties = json!({ "image": "registry.example.com/web:1" });
+    let component = |name: &String| json!({ "name": name, "type": "webservice", "properties": properties });
+    let step = |name: &String| json!({ "name": name, "type": "apply-component", "properties": { "component": name } });
+    let application = json!({
         "metadata": { "name": format!("workflow-{number}") },
         "spec": {
-            "components": (0..STEPS).map(component).collect::<Vec<_>>(),
-            "workflow": { "steps": (0..STEPS).map(step).collect::<Vec<_>>() },
+            "components": names.iter().map(component).collect::<Vec<_>>(),
+            "workflow": { "steps": names.iter().map(step).collect::<Vec<_>>() },
         },
-    })
+    });
+    namespaces.create(0, APPLICATION, application).await;
 }

@@ -1,11 +1,12 @@
 //! Portolan with a control plane, and its resource usage.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::rig;
-use crate::rig::measure::{Sample, cpu_with_children, peak_memory_with_children};
-use crate::support::portolan::{Portolan, command};
+use super::measure::{PEAK, Sample, children, cpu_with_children, memory};
+use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane};
+use crate::support::fault_proxy::{ApiRequest, FaultProxy};
+use crate::support::portolan::Portolan;
 use crate::support::process::ScratchDir;
 
 /// A process without requests for this long has nothing left to do.
@@ -13,44 +14,27 @@ const QUIET: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A running process with its own SQLite database.
 pub struct Running {
     portolan: Portolan,
     _directory: ScratchDir,
 }
 
 impl Running {
-    /// Starts a process that watches one namespace or the whole cluster.
-    pub fn start(kubeconfig: &Path, namespace: Option<&str>) -> Self {
-        let flags = namespace.map(|namespace| format!("--watch-namespace={namespace}"));
-        Self::start_with(kubeconfig, flags.as_slice())
-    }
-
-    pub fn start_with(kubeconfig: &Path, flags: &[String]) -> Self {
+    pub fn start(kubeconfig: &Path, flags: &[String]) -> Self {
         let directory = ScratchDir::new("bench");
-        let database = format!("sqlite://{}", directory.join("portolan.db").display());
-        let mut run = command(["run", "--database-url", &database]);
-        // The tests decode every index twice.
-        run.env("PORTOLAN_VERIFY_DELTA", "false");
-        run.arg("--kubeconfig").arg(kubeconfig).args(flags);
+        let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+        let flags = [&kubeconfig].into_iter().chain(flags);
         Self {
-            portolan: Portolan::start(run),
+            portolan: super::start(&super::sqlite(&directory), flags.map(String::as_str)),
             _directory: directory,
         }
     }
 
-    /// Waits until this many Applications are ready and the process has nothing left to do.
-    pub async fn idle(&self, ready: usize) -> Sample {
+    /// Waits until a metric has this value and the process has nothing left to do.
+    pub async fn idle(&self, metric: &str, labels: &[(&str, &str)], value: usize) -> Sample {
         self.portolan.ready(PATIENCE).await;
         // On a busy machine, the first lists may arrive late.
-        rig::until(async || self.sum("portolan_applications", &[("ready", "True")]).await >= ready).await;
-        self.settled().await
-    }
-
-    /// Waits until this many passes over KubeVela's Applications have ended and the process has nothing left to do.
-    pub async fn reconciled(&self, passes: usize) -> Sample {
-        self.portolan.ready(PATIENCE).await;
-        rig::until(async || self.passes().await >= passes).await;
+        super::until(async || self.sum(metric, labels).await >= value).await;
         self.settled().await
     }
 
@@ -70,35 +54,43 @@ impl Running {
     }
 
     pub async fn used(&self) -> Sample {
+        let (requests, pid) = (self.sum("rest_client_requests_total", &[]).await, self.portolan.id());
+        let processes = children(pid).into_iter().chain([pid]);
         Sample {
-            requests: Some(self.sum("rest_client_requests_total", &[]).await),
-            cpu: cpu_with_children(self.portolan.id()).expect("it runs").as_secs_f64(),
-            peak: peak_memory_with_children(self.portolan.id()),
+            requests: Some(requests),
+            cpu: cpu_with_children(pid).expect("it runs"),
+            peak: processes.map(|pid| memory(pid, PEAK)).sum(),
             ..Sample::default()
         }
     }
 
-    /// Returns the number of components whose owner references were written.
-    pub async fn adopted(&self) -> usize {
-        self.sum("portolan_application_owner_changes_total", &[]).await
+    /// Measures a minute without changes. A proxy counts the requests.
+    pub async fn at_rest(&self, proxy: &FaultProxy, before: Sample) -> Sample {
+        let seen = proxy.requests().len();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let sample = self.used().await.since(before);
+        let seen = proxy.requests().split_off(seen);
+        sample.requests(seen.iter().filter(|request| is_counted(request)).count())
     }
 
-    /// Returns the number of passes over KubeVela's Applications.
-    pub async fn passes(&self) -> usize {
-        self.sum("portolan_oam_passes_total", &[]).await
-    }
-
-    /// Returns the number of evaluated CUE texts.
-    pub async fn evaluations(&self) -> usize {
-        self.sum("portolan_cue_evaluations_total", &[]).await
-    }
-
-    async fn sum(&self, metric: &str, labels: &[(&str, &str)]) -> usize {
+    pub async fn sum(&self, metric: &str, labels: &[(&str, &str)]) -> usize {
         let sum = self.portolan.metrics().await.sum(metric, labels);
         sum.unwrap_or_default() as usize
     }
 
     pub async fn end(self) {
-        rig::end(self.portolan).await;
+        super::end(self.portolan).await;
     }
+}
+
+/// Returns a proxy that counts requests, and a kubeconfig that leads to it.
+pub async fn proxied(control_plane: &ControlPlane) -> (FaultProxy, PathBuf) {
+    let proxy = FaultProxy::in_front_of(control_plane).await;
+    let kubeconfig = control_plane.kubeconfig_for(&proxy.url(), ADMIN_TOKEN);
+    (proxy, kubeconfig)
+}
+
+/// Excludes watches and the Lease.
+fn is_counted(request: &ApiRequest) -> bool {
+    !request.is_watch() && !request.path.contains("/leases")
 }
