@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::clusters::{TOKEN, token};
 use super::diff::{CONFIG, config, owned};
 use super::{Site, application, assert_line, worker};
+use crate::oam_apps::setup::starter_set;
 use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane};
 use crate::support::cue::executable;
 use crate::support::ports::free_port;
@@ -28,6 +29,14 @@ impl Site {
         self.vela(&arguments).await.ok()
     }
 
+    /// Defines what an Application with a topology needs.
+    async fn define_deployment(&self) {
+        self.define("config", CONFIG).await;
+        let definitions = starter_set();
+        let is_deploy = |one: &&Value| one["kind"] == "WorkflowStepDefinition" && one["metadata"]["name"] == "deploy";
+        self.apply_object(definitions.iter().find(is_deploy).unwrap()).await;
+    }
+
     /// Creates an object in another cluster.
     async fn create_in(&self, other: &ControlPlane, object: &Value) {
         let file = self.file("object.yaml", std::slice::from_ref(object));
@@ -38,7 +47,7 @@ impl Site {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_are_compared_in_their_clusters_and_one_that_cannot_be_reached_is_named() {
     let site = Site::new().await;
-    site.define("config", CONFIG).await;
+    site.define_deployment().await;
     let (namespace, other) = (&site.namespace, ControlPlane::start().await);
     site.join("prod", TOKEN, token(&other.url(), other.ca_pem(), ADMIN_TOKEN))
         .await;
@@ -84,7 +93,7 @@ async fn objects_are_compared_in_their_clusters_and_one_that_cannot_be_reached_i
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_that_is_not_joined_ends_the_comparison() {
     let site = Site::new().await;
-    site.define("config", CONFIG).await;
+    site.define_deployment().await;
     let file = site.file("diff.yaml", &[shop(&["prod"])]);
     let joined = ["--system-definition-namespace", &site.namespace];
     let error = site.vela(&[&["diff", &file][..], &joined].concat()).await.failed(1);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::Method;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, ResourceExt};
@@ -90,15 +90,17 @@ impl Scene {
         config.default_retry = false;
         let client = Client::try_from(config).unwrap();
         let resync = Duration::from_secs(300);
+        let clusters = JoinedClusters::new(ClusterSettings {
+            client: client.clone(),
+            namespace: app.name.namespace.clone(),
+            fetcher: Fetcher::new(Settings::default()).unwrap(),
+            allow_insecure: false,
+            requests: RequestMetrics::default(),
+            write_fence: None,
+        });
+        tokio::spawn(clusters.clone().run());
         let joined = JoinedSettings {
-            clusters: JoinedClusters::new(ClusterSettings {
-                client: client.clone(),
-                namespace: app.name.namespace.clone(),
-                fetcher: Fetcher::new(Settings::default()).unwrap(),
-                allow_insecure: false,
-                requests: RequestMetrics::default(),
-                write_fence: None,
-            }),
+            clusters,
             resync,
             relist: None,
             budget: Budget::new("test", 1 << 20),
@@ -128,6 +130,15 @@ impl Scene {
 
     fn trackers(&self) -> Api<ResourceTracker> {
         Api::all(self.client.clone())
+    }
+
+    /// Joins a cluster by a Secret with which no cluster can be reached.
+    async fn join_unusable(&self, name: &str) {
+        let labels = json!({ "cluster.core.oam.dev/cluster-credential-type": "Dynamic" });
+        let secret = json!({ "metadata": { "name": name, "labels": labels } });
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.app.name.namespace);
+        let secret = serde_json::from_value(secret).unwrap();
+        secrets.create(&PostParams::default(), &secret).await.unwrap();
     }
 
     fn owner_labels(&self) -> Value {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::Reconciler;
-use super::cluster_passes::ClusterPass;
+use super::cluster::ClusterPass;
 use super::evaluations::{Answers, PassEvaluator, RenderAnswers};
 use super::failure::{Failure, Stop};
 use super::memory::Memory;

@@ -8,7 +8,6 @@
 
 mod apply;
 mod cluster;
-mod cluster_passes;
 mod collect;
 mod conditions;
 mod declare;
@@ -64,7 +63,7 @@ use crate::runtime::ownership::OwnershipFilter;
 use crate::runtime::watch::Cached;
 use crate::runtime::workqueue::Priority;
 use apply::FightKey;
-pub use cluster_passes::ClusterPasses;
+pub use cluster::ClusterPasses;
 pub use collect::CONFIRMED;
 use end::BACKOFF;
 use env::{Env, SMALL_BYTES};

@@ -1,6 +1,7 @@
 //! The cluster with the rights of the user that an Application names, or of this controller within rules for tenants.
 
 mod ownership;
+mod passes;
 mod reads;
 mod secrets;
 
@@ -19,6 +20,8 @@ use crate::controllers::oam::dispatch::decide::Identity as ManifestIdentity;
 use crate::controllers::oam::objects::{CacheScope, ObjectId, Objects};
 use crate::controllers::oam::rights::{Identity, Impersonation, ResourceAccess, identity};
 use crate::controllers::oam::trackers::{Inventory, LOCAL, ResourceKey};
+pub(super) use passes::ClusterPass;
+pub use passes::ClusterPasses;
 pub(super) use secrets::VisibleSecrets;
 
 /// Maximum number of reviews of one pass. Other objects are read one by one.

@@ -32,7 +32,7 @@ impl ClusterPasses {
     }
 
     /// Returns the part of one pass, which uses no joined cluster yet.
-    pub(super) fn begin(&self) -> ClusterPass {
+    pub fn begin(&self) -> ClusterPass {
         ClusterPass {
             passes: self.clone(),
             clusters: BTreeSet::new(),
@@ -41,18 +41,18 @@ impl ClusterPasses {
 }
 
 /// The joined clusters that a pass uses, until it is dropped.
-pub(super) struct ClusterPass {
+pub struct ClusterPass {
     passes: ClusterPasses,
     clusters: BTreeSet<String>,
 }
 
 impl ClusterPass {
-    pub(super) fn clusters(&self) -> &BTreeSet<String> {
+    pub fn clusters(&self) -> &BTreeSet<String> {
         &self.clusters
     }
 
     /// Adds clusters; none of them, and false, if other passes use them up.
-    pub(super) fn try_use(&mut self, clusters: &BTreeSet<String>) -> bool {
+    pub fn try_use(&mut self, clusters: &BTreeSet<String>) -> bool {
         let added: Vec<&String> = clusters.difference(&self.clusters).collect();
         if added.is_empty() {
             return true;
