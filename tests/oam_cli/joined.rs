@@ -105,9 +105,8 @@ async fn doctor_names_refused_clusters_and_credentials_that_may_not_impersonate(
         site.join(name, type_, token(&other.url(), other.ca_pem(), secret))
             .await;
     }
-    let mut acting = application("shop", worker("nginx:1"));
-    acting["metadata"]["annotations"] = json!({ "app.oam.dev/service-account-name": "deployer" });
-    site.apply_object(&acting).await;
+    // It names no identity, and may get one by default.
+    site.apply_object(&application("shop", worker("nginx:1"))).await;
     let manifest = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "web" } });
     let entries = ["prod", "limited", "gone"].map(|cluster| ManagedResource {
         cluster: cluster.to_owned(),
