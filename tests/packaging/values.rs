@@ -397,3 +397,26 @@ async fn settings_become_flags_unless_they_are_defaults() {
         assert_eq!(flags(settings).await, format!("run {expected}"), "{settings}");
     }
 }
+
+#[tokio::test]
+async fn commands_in_the_container_accept_the_clusters_that_the_controller_accepts() {
+    for (setting, name, value) in [
+        (
+            "oam.definitions.namespace=apps",
+            "PORTOLAN_SYSTEM_DEFINITION_NAMESPACE",
+            "apps",
+        ),
+        (
+            "oam.clusters.allowInsecure=true",
+            "PORTOLAN_ALLOW_INSECURE_CLUSTERS",
+            "true",
+        ),
+        ("allowPrivateNetworks=false", "PORTOLAN_ALLOW_PRIVATE_NETWORKS", "false"),
+        ("allowLoopback=true", "PORTOLAN_ALLOW_LOOPBACK", "true"),
+    ] {
+        let container = container(&format!("oam.enabled=true,{setting}")).await;
+        let mut variables = container["env"].as_array().unwrap().iter();
+        let variable = variables.find(|variable| variable["name"] == name);
+        assert_eq!(variable.map(|found| &found["value"]), Some(&json!(value)), "{name}");
+    }
+}
