@@ -30,6 +30,9 @@ pub const LEASE: &str = "coordination.k8s.io/v1 Lease";
 /// A Lease that belongs to the scenario.
 pub const OLD_LEASE: &str = "portolan-7";
 
+/// The name of the namespace of definitions in all runs.
+pub const DEFINITIONS: &str = "DEFINITIONS";
+
 /// Begins kinds of objects in the joined cluster, and points of requests to it.
 pub const JOINED: &str = "joined: ";
 pub const JOINED_CONFIG_MAP: &str = "joined: v1 ConfigMap";
@@ -123,7 +126,7 @@ impl Environment {
     pub fn namespaces(&self) -> Vec<(String, &'static str)> {
         let jobs = self.jobs.iter().map(|jobs| (jobs.clone(), "JOBS"));
         let joined = self.joined.iter();
-        let definitions = joined.map(|joined| (joined.fleet.definitions.clone(), "DEFINITIONS"));
+        let definitions = joined.map(|joined| (joined.fleet.definitions.clone(), DEFINITIONS));
         let own = (self.namespace.clone(), "NS");
         [own].into_iter().chain(jobs).chain(definitions).collect()
     }

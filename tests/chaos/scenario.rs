@@ -4,8 +4,8 @@ use std::any::Any;
 
 use tokio::sync::OnceCell;
 
-use super::environment::Environment;
-use super::point::{Fault, Interruption};
+use super::environment::{DEFINITIONS, Environment};
+use super::point::Interruption;
 use super::{applications, clusters, garbage, jobs, kubevela, repositories, webhooks};
 use crate::support::control_plane::{ControlPlane, control_plane};
 
@@ -99,8 +99,12 @@ impl Scenario {
         }
     }
 
-    /// Returns true for the faults of its campaign. Requests for Applications are the same with webhooks.
-    pub fn has(self, fault: Fault) -> bool {
-        self != Self::Webhooks || fault.kills()
+    /// Returns true for what its campaign interrupts, and that of `KubeVela` does not.
+    pub fn has(self, interruption: &Interruption) -> bool {
+        match self {
+            Self::Clusters => !interruption.point.key.contains(DEFINITIONS),
+            Self::Webhooks => interruption.fault.kills(),
+            _ => true,
+        }
     }
 }
