@@ -160,7 +160,7 @@ impl JoinedObjects {
     fn cluster_changed(self: &Arc<Self>, cluster: &str) {
         let applications = self.applications_of(cluster);
         if applications.is_empty() && self.known(cluster, None).is_none() {
-            // Nobody needs a connection.
+            // No Application needs a connection.
             return;
         }
         match self.settings.clusters.connection(cluster) {

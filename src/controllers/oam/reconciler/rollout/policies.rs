@@ -137,7 +137,7 @@ impl Rollout<'_, '_> {
             return None;
         }
         match self.env().reconciler.objects.clusters().connection(&place.cluster) {
-            // Nobody knows whether it will be joined: the step fails.
+            // It may never be joined: the step fails.
             Ok(_) | Err(ClusterError::NotJoined { .. }) => None,
             Err(error) => Some(error.to_string()),
         }
