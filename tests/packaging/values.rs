@@ -380,6 +380,14 @@ async fn settings_become_flags_unless_they_are_defaults() {
             "--leader-election-namespace=vela-system --allow-insecure-clusters --cue-memory=128MiB",
         ),
         (
+            "oam.enabled=true,oam.clusterAdmin=false",
+            "--leader-election-namespace=vela-system --joined-clusters=false --cue-memory=128MiB",
+        ),
+        (
+            "oam.enabled=true,oam.clusterAdmin=false,oam.clusters.enabled=true",
+            "--leader-election-namespace=vela-system --cue-memory=128MiB",
+        ),
+        (
             "oam.enabled=true,oam.velaCompat=true,image.tag=v1.11.0",
             "--leader-election-namespace=vela-system --compat-metrics --privileged-namespaces=vela-system \
              --cue-memory=128MiB",
