@@ -48,6 +48,7 @@ pub async fn campaign(scenario: Scenario, extent: Extent) -> Results {
     let baseline = undisturbed(scenario, extent.rest).await;
     let mut journal = extent.goes_on.map(|goes_on| Journal::open(scenario, goes_on));
     let mut all = baseline.recording.interruptions(&baseline.keys);
+    all.retain(|interruption| scenario.has(interruption));
     if let Some(journal) = &mut journal {
         let again = undisturbed(scenario, Duration::ZERO).await;
         assert_eq!(

@@ -8,9 +8,12 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
+use super::clusters::Joined;
 use super::point::Keys;
 use super::scenario::Scenario;
+use super::webhooks::reviewed;
 use crate::applications::resource;
+use crate::oam_webhooks::site::Reviewed;
 use crate::support::chart_server::ChartServer;
 use crate::support::control_plane::ADMIN_TOKEN;
 use crate::support::eventually::{SOON, eventually};
@@ -27,6 +30,13 @@ pub const LEASE: &str = "coordination.k8s.io/v1 Lease";
 /// A Lease that belongs to the scenario.
 pub const OLD_LEASE: &str = "portolan-7";
 
+/// The name of the namespace of definitions in all runs.
+pub const DEFINITIONS: &str = "DEFINITIONS";
+
+/// Begins kinds of objects in the joined cluster, and points of requests to it.
+pub const JOINED: &str = "joined: ";
+pub const JOINED_CONFIG_MAP: &str = "joined: v1 ConfigMap";
+
 pub struct Environment {
     pub namespace: String,
     pub client: Client,
@@ -39,6 +49,8 @@ pub struct Environment {
     direct_kubeconfig: PathBuf,
     /// The namespace of Jobs.
     jobs: Option<String>,
+    pub joined: Option<Joined>,
+    pub reviewed: Option<Reviewed>,
 }
 
 impl Environment {
@@ -48,17 +60,33 @@ impl Environment {
             Scenario::Jobs => Some(control_plane.namespace().await),
             _ => None,
         };
+        let joined = match scenario {
+            Scenario::Clusters => Some(Joined::new().await),
+            _ => None,
+        };
+        let reviewed = match scenario {
+            Scenario::Webhooks => Some(reviewed().await),
+            _ => None,
+        };
+        let sites = joined.iter().map(|joined| &joined.fleet.site);
+        let mut sites = sites.chain(reviewed.iter().map(|reviewed| &reviewed.site));
+        let namespace = match sites.next() {
+            Some(site) => site.namespace.clone(),
+            None => control_plane.namespace().await,
+        };
         let api = FaultProxy::in_front_of(control_plane).await;
         let server = ChartServer::start().await;
         let pages = FaultProxy::to(Upstream::new(&server.url(""), None)).await;
         let database = database().await;
         let commits = PostgresProxy::in_front_of(&database).await;
         Self {
-            namespace: control_plane.namespace().await,
+            namespace,
             client: control_plane.client().await,
             kubeconfig: control_plane.kubeconfig_for(&api.url(), ADMIN_TOKEN),
             direct_kubeconfig: control_plane.kubeconfig(),
             jobs,
+            joined,
+            reviewed,
             api,
             pages,
             server,
@@ -91,7 +119,28 @@ impl Environment {
 
     /// Returns the names under which requests of this run are recorded.
     pub fn keys(&self) -> Keys {
-        Keys::of(&self.namespace, self.jobs.as_deref())
+        Keys::of(self.namespaces())
+    }
+
+    /// Returns the namespaces of this run, each with a name that is the same in all runs.
+    pub fn namespaces(&self) -> Vec<(String, &'static str)> {
+        let jobs = self.jobs.iter().map(|jobs| (jobs.clone(), "JOBS"));
+        let joined = self.joined.iter();
+        let definitions = joined.map(|joined| (joined.fleet.definitions.clone(), DEFINITIONS));
+        let own = (self.namespace.clone(), "NS");
+        [own].into_iter().chain(jobs).chain(definitions).collect()
+    }
+
+    /// Returns the proxies of the API servers.
+    pub fn apis(&self) -> impl Iterator<Item = &FaultProxy> {
+        [&self.api]
+            .into_iter()
+            .chain(self.joined.iter().map(|joined| &joined.api))
+    }
+
+    /// Returns the proxy whose requests and watches fail.
+    pub fn failing_api(&self) -> &FaultProxy {
+        self.joined.as_ref().map_or(&self.api, |joined| &joined.api)
     }
 
     /// Returns the namespace of CronJobs and Jobs.
@@ -104,6 +153,9 @@ impl Environment {
     }
 
     fn api_in(&self, namespace: &str, kind: &str) -> Api<DynamicObject> {
+        if let (Some(kind), Some(joined)) = (kind.strip_prefix(JOINED), &self.joined) {
+            return joined.fleet.east.api(kind);
+        }
         let (client, resource) = (self.client.clone(), resource(kind));
         match kind {
             super::kubevela::TRACKER => Api::all_with(client, &resource),

@@ -46,7 +46,7 @@ pub async fn drive(environment: &Environment) {
     environment.until_gone(CONFIG_MAP, "brief").await;
 }
 
-async fn deploy(environment: &Environment, name: &str, spec: Value) {
+pub async fn deploy(environment: &Environment, name: &str, spec: Value) {
     environment.apply(KIND, name, json!({ "spec": spec })).await;
     environment
         .until(KIND, name, "running", |app| {

@@ -11,6 +11,7 @@
 
 mod applications;
 mod campaign;
+mod clusters;
 mod environment;
 mod fields;
 mod garbage;
@@ -23,6 +24,7 @@ mod run;
 mod scenario;
 mod state;
 mod values;
+mod webhooks;
 
 use std::fmt::Debug;
 use std::str::FromStr;
@@ -40,6 +42,8 @@ const LONG_REST: Duration = Duration::from_secs(60);
 #[case::repositories(Scenario::Repositories, 2)]
 #[case::applications(Scenario::Applications, 2)]
 #[case::kubevela(Scenario::KubeVela, 1)]
+#[case::clusters(Scenario::Clusters, 2)]
+#[case::webhooks(Scenario::Webhooks, 2)]
 #[case::jobs(Scenario::Jobs, 1)]
 #[case::garbage(Scenario::Garbage, 1)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -76,6 +80,8 @@ async fn each_field_may_be_set_changed_cleared_and_invalid(#[case] scenario: Sce
 #[case::kubevela(Scenario::KubeVela)]
 #[case::jobs(Scenario::Jobs)]
 #[case::garbage(Scenario::Garbage)]
+#[case::clusters(Scenario::Clusters)]
+#[case::webhooks(Scenario::Webhooks)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes hours: `make chaos`"]
 async fn every_interruption(#[case] scenario: Scenario) {

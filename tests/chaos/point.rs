@@ -8,9 +8,9 @@ use axum::http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::environment::Environment;
+use super::environment::{Environment, JOINED};
 use super::state::without_digests;
-use crate::support::fault_proxy::{ApiFault, ApiRequest};
+use crate::support::fault_proxy::{ApiFault, ApiRequest, FaultProxy};
 use crate::support::postgres_proxy::Moment;
 use crate::support::signal::Signal;
 use crate::support::watch_filter::{EventAction, WatchFilter};
@@ -156,11 +156,8 @@ pub struct Keys {
 }
 
 impl Keys {
-    pub fn of(namespace: &str, jobs: Option<&str>) -> Self {
-        let jobs = jobs.map(|jobs| (jobs.to_owned(), "JOBS"));
-        Self {
-            namespaces: [(namespace.to_owned(), "NS")].into_iter().chain(jobs).collect(),
-        }
+    pub fn of(namespaces: Vec<(String, &'static str)>) -> Self {
+        Self { namespaces }
     }
 
     fn text(&self, text: &str) -> String {
@@ -203,25 +200,47 @@ fn is_write(request: &ApiRequest) -> bool {
 }
 
 /// Everything that an undisturbed run did.
-#[derive(Default)]
 pub struct Recording {
     pub requests: Vec<ApiRequest>,
+    /// Requests to the joined cluster.
+    pub joined: Vec<ApiRequest>,
     pub pages: Vec<ApiRequest>,
     pub commits: Vec<String>,
     pub events: Vec<String>,
 }
 
 impl Recording {
+    /// Returns what the proxies of a run have recorded, without events.
+    pub fn of(environment: &Environment) -> Self {
+        let joined = environment.joined.as_ref();
+        Self {
+            requests: environment.api.requests(),
+            joined: joined.map(|joined| joined.api.requests()).unwrap_or_default(),
+            pages: environment.pages.requests(),
+            commits: environment.commits.commits(),
+            events: Vec::new(),
+        }
+    }
+
     /// Returns each interruption of each point.
     pub fn interruptions(&self, keys: &Keys) -> Vec<Interruption> {
         let names = |requests: &[ApiRequest], fits: &dyn Fn(&ApiRequest) -> bool| {
             let requests = requests.iter().filter(|request| fits(request));
             requests.filter_map(|request| keys.request(request)).collect::<Vec<_>>()
         };
+        let in_joined = names(&self.joined, &is_write).into_iter();
+        let mut writes = names(&self.requests, &is_write);
+        writes.extend(in_joined.map(|key| format!("{JOINED}{key}")));
+        // The campaign without a joined cluster has the others.
+        let failing = if self.joined.is_empty() {
+            &self.requests
+        } else {
+            &self.joined
+        };
         let all = [
-            (Target::Write, names(&self.requests, &is_write)),
+            (Target::Write, writes),
             (Target::Commit, self.commits.clone()),
-            (Target::Request, names(&self.requests, &|_| true)),
+            (Target::Request, names(failing, &|_| true)),
             (Target::Page, names(&self.pages, &|_| true)),
             (Target::Event, self.events.clone()),
         ];
@@ -240,7 +259,8 @@ impl Recording {
 
     /// Returns the writes to the API server and the commits, without those that a process at rest may do.
     pub fn writes(&self, keys: &Keys) -> Vec<String> {
-        let requests = self.requests.iter().filter(|request| is_write(request));
+        let requests = self.requests.iter().chain(&self.joined);
+        let requests = requests.filter(|request| is_write(request));
         let requests = requests.filter_map(|request| keys.request(request));
         // The claim of the database is renewed every minute.
         let commits = self
@@ -260,7 +280,9 @@ pub fn record_events(environment: &Environment, recorded: Arc<std::sync::Mutex<V
         EventAction::Pass
     });
     let filtered = ApiFault::Filtered(Arc::new(filter));
-    environment.api.inject(usize::MAX, filtered, ApiRequest::is_watch);
+    environment
+        .failing_api()
+        .inject(usize::MAX, filtered, ApiRequest::is_watch);
 }
 
 impl Interruption {
@@ -272,7 +294,7 @@ impl Interruption {
             Fault::KilledAfterWrite => {
                 let held = ApiFault::ResponseHeld(Arc::clone(&signal));
                 let fits = self.nth(environment, &Arc::default(), is_write);
-                environment.api.inject(1, held, fits);
+                self.proxy(environment).inject(1, held, fits);
             }
             Fault::KilledBeforeCommit => self.hold_commit(environment, Moment::Before, &signal),
             Fault::KilledAfterCommit => self.hold_commit(environment, Moment::After, &signal),
@@ -305,8 +327,9 @@ impl Interruption {
     ) -> impl Fn(&ApiRequest) -> bool + Send + use<> {
         let (keys, point, signal) = (environment.keys(), self.point.clone(), Arc::clone(signal));
         let seen = AtomicUsize::new(0);
+        let key = point.key.strip_prefix(JOINED).unwrap_or(&point.key).to_owned();
         move |request| {
-            let is_key = fits(request) && keys.request(request).as_ref() == Some(&point.key);
+            let is_key = fits(request) && keys.request(request).as_ref() == Some(&key);
             let is_it = is_key && seen.fetch_add(1, Ordering::SeqCst) == point.number;
             if is_it {
                 signal.give();
@@ -315,19 +338,29 @@ impl Interruption {
         }
     }
 
-    fn fail(&self, environment: &Environment, fault: ApiFault, signal: &Arc<Signal>) {
-        let proxy = match self.fault.target() {
+    /// Returns the proxy that reaches the point.
+    fn proxy<'a>(&self, environment: &'a Environment) -> &'a FaultProxy {
+        match self.fault.target() {
             Target::Page => &environment.pages,
-            _ => &environment.api,
-        };
-        proxy.inject(1, fault, self.nth(environment, signal, |_| true));
+            Target::Write if !self.point.key.starts_with(JOINED) => &environment.api,
+            _ => environment.failing_api(),
+        }
+    }
+
+    fn fail(&self, environment: &Environment, fault: ApiFault, signal: &Arc<Signal>) {
+        let fits = self.nth(environment, signal, |_| true);
+        self.proxy(environment).inject(1, fault, fits);
     }
 
     /// Holds the write and all later ones, until the process is killed.
     fn hold_writes(&self, environment: &Environment, signal: &Arc<Signal>) {
-        let (nth, signal) = (self.nth(environment, signal, is_write), Arc::clone(signal));
-        let fits = move |request: &ApiRequest| nth(request) || (signal.is_given() && is_write(request));
-        environment.api.inject(usize::MAX, ApiFault::Stalled, fits);
+        let nth = self.nth(environment, signal, is_write);
+        self.proxy(environment).inject(1, ApiFault::Stalled, nth);
+        for api in environment.apis() {
+            let signal = Arc::clone(signal);
+            let is_later = move |request: &ApiRequest| signal.is_given() && is_write(request);
+            api.inject(usize::MAX, ApiFault::Stalled, is_later);
+        }
     }
 
     fn hold_commit(&self, environment: &Environment, moment: Moment, signal: &Arc<Signal>) {
@@ -357,14 +390,18 @@ impl Interruption {
         });
         if self.fault == Fault::EventLost {
             let (signal, has_expired) = (Arc::clone(signal), AtomicBool::new(false));
-            environment.api.inject(1, ApiFault::WatchExpired, move |request| {
-                let is_it = signal.is_given()
-                    && request.is_watch()
-                    && request.path == *path.lock().expect("mutex is not poisoned");
-                is_it && !has_expired.swap(true, Ordering::SeqCst)
-            });
+            environment
+                .failing_api()
+                .inject(1, ApiFault::WatchExpired, move |request| {
+                    let is_it = signal.is_given()
+                        && request.is_watch()
+                        && request.path == *path.lock().expect("mutex is not poisoned");
+                    is_it && !has_expired.swap(true, Ordering::SeqCst)
+                });
         }
         let filtered = ApiFault::Filtered(Arc::new(filter));
-        environment.api.inject(usize::MAX, filtered, ApiRequest::is_watch);
+        environment
+            .failing_api()
+            .inject(usize::MAX, filtered, ApiRequest::is_watch);
     }
 }

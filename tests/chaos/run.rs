@@ -13,6 +13,7 @@ use super::environment::{DEADLINE, Environment};
 use super::point::{Interruption, Keys, Recording, record_events};
 use super::scenario::Scenario;
 use super::state::{differences, end_of, has_orphans};
+use crate::support::fault_proxy::FaultProxy;
 use crate::support::portolan::Portolan;
 use crate::support::signal::Signal;
 
@@ -59,10 +60,8 @@ pub async fn undisturbed(scenario: Scenario, rest: Duration) -> Baseline {
     scenario.drive(&environment).await;
     let end = settled_end(scenario, &environment).await;
     let recording = Recording {
-        requests: environment.api.requests(),
-        pages: environment.pages.requests(),
-        commits: environment.commits.commits(),
         events: events.lock().unwrap().clone(),
+        ..Recording::of(&environment)
     };
     let writes_at_rest = at_rest(&environment, rest).await;
     drop((portolan, site));
@@ -189,7 +188,7 @@ impl Process<'_> {
             portolan.exit(START).await;
         }
         self.environment.commits.disconnect();
-        self.environment.api.clear_faults();
+        self.environment.apis().for_each(FaultProxy::clear_faults);
         self.environment.expire_leases().await;
         self.portolan = Some(start(self.scenario, self.environment, Some(self.interruption)).await);
     }
@@ -245,17 +244,13 @@ async fn until_end(scenario: Scenario, environment: &Environment, expected: &Val
 
 /// Returns the writes of the process during `rest`.
 pub async fn at_rest(environment: &Environment, rest: Duration) -> Vec<String> {
-    let recording = || Recording {
-        requests: environment.api.requests(),
-        commits: environment.commits.commits(),
-        ..Recording::default()
-    };
     let keys = environment.keys();
-    let before = recording();
+    let before = Recording::of(environment);
     // A fixed window: it shows that nothing is written.
     tokio::time::sleep(rest).await;
-    let mut after = recording();
+    let mut after = Recording::of(environment);
     after.requests.drain(..before.requests.len());
+    after.joined.drain(..before.joined.len());
     after.commits.drain(..before.commits.len());
     after.writes(&keys)
 }

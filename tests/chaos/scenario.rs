@@ -4,9 +4,9 @@ use std::any::Any;
 
 use tokio::sync::OnceCell;
 
-use super::environment::Environment;
+use super::environment::{DEFINITIONS, Environment};
 use super::point::Interruption;
-use super::{applications, garbage, jobs, kubevela, repositories};
+use super::{applications, clusters, garbage, jobs, kubevela, repositories, webhooks};
 use crate::support::control_plane::{ControlPlane, control_plane};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub enum Scenario {
     KubeVela,
     Jobs,
     Garbage,
+    Clusters,
+    Webhooks,
 }
 
 impl Scenario {
@@ -26,13 +28,15 @@ impl Scenario {
             Self::KubeVela => "Application (core.oam.dev)",
             Self::Jobs => "AppRepository with Jobs",
             Self::Garbage => "garbage collection",
+            Self::Clusters => "Application (core.oam.dev) in a joined cluster",
+            Self::Webhooks => "Application (core.oam.dev) with webhooks",
         }
     }
 
     /// Returns the control plane with the definitions of the scenario.
     pub async fn control_plane(self) -> &'static ControlPlane {
         let control_plane = match self {
-            Self::KubeVela => kubevela::control_plane().await,
+            Self::KubeVela | Self::Clusters | Self::Webhooks => kubevela::control_plane().await,
             _ => control_plane().await,
         };
         static INSTALLED: OnceCell<()> = OnceCell::const_new();
@@ -52,6 +56,8 @@ impl Scenario {
             Self::KubeVela => kubevela::arguments(environment),
             Self::Jobs => jobs::arguments(environment),
             Self::Garbage => garbage::arguments(environment),
+            Self::Clusters => clusters::arguments(environment),
+            Self::Webhooks => webhooks::arguments(environment),
         }
     }
 
@@ -60,7 +66,8 @@ impl Scenario {
         match self {
             Self::Repositories => repositories::prepare(environment).await,
             Self::Garbage => garbage::prepare(environment).await,
-            Self::Applications => {}
+            // The sites of the other two serve pods.
+            Self::Applications | Self::Clusters | Self::Webhooks => {}
             Self::KubeVela => return Some(Box::new(kubevela::kubelet(environment))),
             Self::Jobs => return Some(Box::new(jobs::prepare(environment).await)),
         }
@@ -75,6 +82,8 @@ impl Scenario {
             Self::KubeVela => kubevela::drive(environment).await,
             Self::Jobs => jobs::drive(environment).await,
             Self::Garbage => garbage::drive(environment).await,
+            Self::Clusters => clusters::drive(environment).await,
+            Self::Webhooks => webhooks::drive(environment).await,
         }
     }
 
@@ -83,9 +92,19 @@ impl Scenario {
         match self {
             Self::Repositories => &repositories::KINDS,
             Self::Applications => &applications::KINDS,
-            Self::KubeVela => &kubevela::KINDS,
+            Self::KubeVela | Self::Webhooks => &kubevela::KINDS,
             Self::Jobs => &jobs::KINDS,
             Self::Garbage => &garbage::KINDS,
+            Self::Clusters => &clusters::KINDS,
+        }
+    }
+
+    /// Returns true for what its campaign interrupts, and that of `KubeVela` does not.
+    pub fn has(self, interruption: &Interruption) -> bool {
+        match self {
+            Self::Clusters => !interruption.point.key.contains(DEFINITIONS),
+            Self::Webhooks => interruption.fault.kills(),
+            _ => true,
         }
     }
 }

@@ -81,17 +81,12 @@ struct Normalizer {
 impl Normalizer {
     fn of(environment: &Environment, is_one_run: bool) -> Self {
         let host = |url: String| url.trim_start_matches("http://").to_owned();
-        Self {
-            is_one_run,
-            replaced: vec![
-                // Before the namespaces, whose names may be part of it.
-                (database(&environment.commits.url), "DATABASE"),
-                (environment.namespace.clone(), "NS"),
-                (environment.job_namespace().to_owned(), "JOBS"),
-                (host(environment.pages.url()), "PAGES"),
-                (host(environment.server.url("")), "PAGES"),
-            ],
-        }
+        // Before the namespaces, whose names may be part of it.
+        let mut replaced = vec![(database(&environment.commits.url), "DATABASE")];
+        replaced.extend(environment.namespaces());
+        let pages = [environment.pages.url(), environment.server.url("")];
+        replaced.extend(pages.map(|url| (host(url), "PAGES")));
+        Self { is_one_run, replaced }
     }
 
     fn value(&self, value: Value) -> Value {

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{Output, Site, assert_line};
 use crate::support::chart_server::{ChartServer, Fault, Page};
-use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane};
+use crate::support::control_plane::{ADMIN_TOKEN, joined_control_plane};
 use crate::support::eventually::SOON;
 use crate::support::portolan::{command, run};
 use crate::support::ports::free_port;
@@ -98,7 +98,7 @@ fn assert_no_secrets(output: &Output) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_is_reached_with_a_token_and_with_a_certificate_beside_others_that_fail() {
     let site = Site::new().await;
-    let other = ControlPlane::start().await;
+    let other = joined_control_plane(0).await;
     let (url, ca) = (other.url(), other.ca_pem());
     site.join("token", TOKEN, token(&url, ca, ADMIN_TOKEN)).await;
     let admin = certificate(&url, ca, other.admin_pem(VALID));
@@ -213,7 +213,7 @@ async fn a_server_that_is_no_api_server_gets_no_more_than_its_limits() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loopback_and_clusters_that_are_not_verified_need_permission() {
     let site = Site::new().await;
-    let other = ControlPlane::start().await;
+    let other = joined_control_plane(0).await;
     let insecure = json!({ "endpoint": other.url(), "token": ADMIN_TOKEN });
     site.join("unverified", TOKEN, insecure).await;
     let refused = site.cluster(&["check"]).await;

@@ -9,7 +9,7 @@ use super::clusters::{TOKEN, token};
 use super::diff::{CONFIG, config, owned};
 use super::{Site, application, assert_line, worker};
 use crate::oam_apps::setup::starter_set;
-use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane};
+use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane, joined_control_plane};
 use crate::support::cue::executable;
 use crate::support::ports::free_port;
 
@@ -48,7 +48,7 @@ impl Site {
 async fn objects_are_compared_in_their_clusters_and_one_that_cannot_be_reached_is_named() {
     let site = Site::new().await;
     site.define_deployment().await;
-    let (namespace, other) = (&site.namespace, ControlPlane::start().await);
+    let (namespace, other) = (&site.namespace, joined_control_plane(0).await);
     site.join("prod", TOKEN, token(&other.url(), other.ca_pem(), ADMIN_TOKEN))
         .await;
     let dead = format!("https://127.0.0.1:{}", free_port());
@@ -62,14 +62,14 @@ async fn objects_are_compared_in_their_clusters_and_one_that_cannot_be_reached_i
     assert!(new.contains(unknown) && !new.contains("hunter2"), "{new}");
 
     site.create_in(
-        &other,
+        other,
         &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }),
     )
     .await;
-    site.create_in(&other, &owned(&site, "web", "shop", json!({ "text": "zero" })))
+    site.create_in(other, &owned(&site, "web", "shop", json!({ "text": "zero" })))
         .await;
     let old = owned(&site, "old", "shop", json!({}));
-    site.create_in(&other, &old).await;
+    site.create_in(other, &old).await;
     let deployed = shop(&["local"]);
     let uid = site.create_application("shop", deployed["spec"].clone()).await.uid();
     let old = ManagedResource {
@@ -103,7 +103,7 @@ async fn a_cluster_that_is_not_joined_ends_the_comparison() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn doctor_names_refused_clusters_and_credentials_that_may_not_impersonate() {
     let site = Site::new().await;
-    let (namespace, other) = (&site.namespace, ControlPlane::start().await);
+    let (namespace, other) = (&site.namespace, joined_control_plane(0).await);
     let limited = other.token_for(&other.namespace().await, "default").await;
     for (name, type_, secret) in [
         ("prod", TOKEN, ADMIN_TOKEN),
@@ -114,9 +114,8 @@ async fn doctor_names_refused_clusters_and_credentials_that_may_not_impersonate(
         site.join(name, type_, token(&other.url(), other.ca_pem(), secret))
             .await;
     }
-    let mut acting = application("shop", worker("nginx:1"));
-    acting["metadata"]["annotations"] = json!({ "app.oam.dev/service-account-name": "deployer" });
-    site.apply_object(&acting).await;
+    // It names no identity, and may get one by default.
+    site.apply_object(&application("shop", worker("nginx:1"))).await;
     let manifest = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "web" } });
     let entries = ["prod", "limited", "gone"].map(|cluster| ManagedResource {
         cluster: cluster.to_owned(),

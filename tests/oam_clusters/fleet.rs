@@ -26,12 +26,13 @@ pub const CERTIFICATE: &str = "X509Certificate";
 const CREDENTIAL_TYPE: &str = "cluster.core.oam.dev/cluster-credential-type";
 const ENDPOINT_TYPE: &str = "cluster.core.oam.dev/cluster-endpoint-type";
 /// The part of the starter set that these tests use.
-const DEFINITIONS: [&str; 11] = [
+const DEFINITIONS: [&str; 12] = [
     "apply-component",
     "apply-object",
     "collect-service-endpoints",
     "deploy",
     "export-data",
+    "export-service",
     "export2config",
     "k8s-objects",
     "read-object",

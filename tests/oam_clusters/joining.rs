@@ -1,4 +1,4 @@
-//! Which clusters are joined: their Secrets may be unreadable, misnamed, or those of the controller's own cluster.
+//! Secrets of clusters that can't be read, are misnamed, or are those of the controller's own cluster.
 
 use serde_json::{Value, json};
 

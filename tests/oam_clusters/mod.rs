@@ -7,7 +7,7 @@ mod contexts;
 mod crash;
 mod credentials;
 mod drift;
-mod fleet;
+pub mod fleet;
 mod health;
 mod hostile;
 mod identity;

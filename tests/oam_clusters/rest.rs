@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::fleet::{Fleet, assert_kept, placed};
+use super::fleet::{Fleet, PATIENT, assert_kept, placed};
+use crate::oam_apps::CONFIG_MAP;
 use crate::oam_apps::apps::{config, web};
 use crate::oam_apps::stories_rest::{requests, until_quiet};
 use crate::support::eventually::SOON;
@@ -65,5 +66,24 @@ async fn a_cluster_that_no_application_uses_gets_no_request() {
     assert_kept(east, "settings", "one").await;
     assert!(!used.requests().is_empty());
     let requests = unused.requests();
+    assert!(requests.is_empty(), "{requests:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_joined_clusters_their_secrets_get_no_request() {
+    let fleet = Fleet::new().await;
+    let (site, east) = (&fleet.site, &fleet.east);
+    let (proxy, kubeconfig) = site.proxy().await;
+    let portolan = site.start(&kubeconfig, &fleet.flags(&[PATIENT, "--joined-clusters=false"]));
+    portolan.ready(SOON).await;
+    site.declare("near", placed(&[config("near", "one")], &["local"])).await;
+    site.declare("far", placed(&[config("far", "one")], &["east"])).await;
+    site.until_running("near").await;
+    site.until_said("far", "joined clusters are disabled; see --joined-clusters")
+        .await;
+    assert_eq!(east.get(CONFIG_MAP, "far").await, None);
+    let secrets = format!("/api/v1/namespaces/{}/secrets", fleet.definitions);
+    let mut requests = proxy.requests();
+    requests.retain(|request| request.path.starts_with(&secrets));
     assert!(requests.is_empty(), "{requests:#?}");
 }

@@ -154,7 +154,7 @@ async fn steps_change_and_delete_objects_of_their_application_in_another_cluster
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn objects_of_another_cluster_are_copied_and_data_is_exported_to_each() {
+async fn objects_of_another_cluster_are_copied_and_data_and_a_service_are_exported_to_each() {
     let fleet = Fleet::new().await;
     let (site, east) = (&fleet.site, &fleet.east);
     let source = json!({ "data": { "key": "far" } });
@@ -168,10 +168,19 @@ async fn objects_of_another_cluster_are_copied_and_data_is_exported_to_each() {
 
     let export = json!({ "name": "exported", "topology": "topology", "data": { "key": "one" } });
     let mut spec = placed(&[], &["local", "east"]);
-    spec["workflow"] = json!({ "steps": [step("export", "export-data", export)] });
+    let service = json!({ "topology": "topology", "ip": "192.0.2.7", "port": 80, "targetPort": 8080 });
+    let steps = [
+        step("data", "export-data", export),
+        step("service", "export-service", service),
+    ];
+    spec["workflow"] = json!({ "steps": steps });
     site.declare("exporter", spec).await;
     site.until_running("exporter").await;
     for cluster in [site, east] {
         assert!(has("one")(&cluster.get(CONFIG_MAP, "exported").await.unwrap()));
+        let service = cluster.get("v1 Service", "exporter").await.unwrap();
+        assert_eq!(service["spec"]["ports"][0]["targetPort"], 8080);
+        let endpoints = cluster.get("v1 Endpoints", "exporter").await.unwrap();
+        assert_eq!(endpoints["subsets"][0]["addresses"][0]["ip"], "192.0.2.7");
     }
 }

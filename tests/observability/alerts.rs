@@ -194,6 +194,23 @@ fn lateness_is_measured_by_the_schedule_of_each_repository() {
 }
 
 #[test]
+fn the_alert_of_joined_clusters_selects_states_that_their_metric_has() {
+    let (expression, _) = alert("PortolanOamClustersUnreachable");
+    let states = Regex::new(r#"state=~"([^"]+)""#).unwrap();
+    let states = states.captures(&expression).unwrap()[1].to_owned();
+    let page = fs::read_to_string(project("docs/reference/metrics.md")).unwrap();
+    let row = page.lines().find(|line| line.contains("`portolan_joined_clusters`"));
+    let (_, meaning) = row.unwrap().split_once(" by state: ").unwrap();
+    let known: Vec<&str> = meaning
+        .split(|c: char| !c.is_alphabetic())
+        .filter(|word| !word.is_empty())
+        .collect();
+    for state in states.split('|') {
+        assert!(known.contains(&state), "{state} in {meaning}");
+    }
+}
+
+#[test]
 fn an_alert_about_a_release_tells_it_from_others() {
     let grouping = Regex::new(r"\b(?:sum|max|min|count) by \(([^)]*)\)").unwrap();
     for alert in alerts() {

@@ -380,6 +380,14 @@ async fn settings_become_flags_unless_they_are_defaults() {
             "--leader-election-namespace=vela-system --allow-insecure-clusters --cue-memory=128MiB",
         ),
         (
+            "oam.enabled=true,oam.clusterAdmin=false",
+            "--leader-election-namespace=vela-system --joined-clusters=false --cue-memory=128MiB",
+        ),
+        (
+            "oam.enabled=true,oam.clusterAdmin=false,oam.clusters.enabled=true",
+            "--leader-election-namespace=vela-system --cue-memory=128MiB",
+        ),
+        (
             "oam.enabled=true,oam.velaCompat=true,image.tag=v1.11.0",
             "--leader-election-namespace=vela-system --compat-metrics --privileged-namespaces=vela-system \
              --cue-memory=128MiB",
@@ -395,5 +403,28 @@ async fn settings_become_flags_unless_they_are_defaults() {
         ),
     ] {
         assert_eq!(flags(settings).await, format!("run {expected}"), "{settings}");
+    }
+}
+
+#[tokio::test]
+async fn commands_in_the_container_accept_the_clusters_that_the_controller_accepts() {
+    for (setting, name, value) in [
+        (
+            "oam.definitions.namespace=apps",
+            "PORTOLAN_SYSTEM_DEFINITION_NAMESPACE",
+            "apps",
+        ),
+        (
+            "oam.clusters.allowInsecure=true",
+            "PORTOLAN_ALLOW_INSECURE_CLUSTERS",
+            "true",
+        ),
+        ("allowPrivateNetworks=false", "PORTOLAN_ALLOW_PRIVATE_NETWORKS", "false"),
+        ("allowLoopback=true", "PORTOLAN_ALLOW_LOOPBACK", "true"),
+    ] {
+        let container = container(&format!("oam.enabled=true,{setting}")).await;
+        let mut variables = container["env"].as_array().unwrap().iter();
+        let variable = variables.find(|variable| variable["name"] == name);
+        assert_eq!(variable.map(|found| &found["value"]), Some(&json!(value)), "{name}");
     }
 }

@@ -82,6 +82,8 @@ pub struct Options {
 /// The connections to joined clusters.
 #[derive(Clone, Debug)]
 pub struct JoinedOptions {
+    /// Their Secrets are watched.
+    pub is_enabled: bool,
     /// Decides which addresses are allowed.
     pub fetcher: Fetcher,
     /// Accepts API servers that are not verified (`--allow-insecure-clusters`).
@@ -96,6 +98,7 @@ impl JoinedOptions {
     #[must_use]
     pub fn new(fetcher: Fetcher, allow_insecure: bool) -> Self {
         Self {
+            is_enabled: true,
             fetcher,
             allow_insecure,
             requests: RequestMetrics::default(),

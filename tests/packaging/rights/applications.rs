@@ -14,7 +14,7 @@ use super::{Grant, compare};
 use crate::oam_apps::apps::{config, web, with_policies};
 use crate::oam_apps::{APPLICATION, REVISION, site::Site};
 use crate::packaging::release::{container_for, install_in, pod, restricted_namespace, run_to_end};
-use crate::support::control_plane::{ADMIN_TOKEN, ControlPlane, control_plane};
+use crate::support::control_plane::{ADMIN_TOKEN, control_plane, joined_control_plane};
 use crate::support::cue::executable;
 use crate::support::eventually::SOON;
 use crate::support::fault_proxy::{ApiFault, ApiRequest, FaultProxy};
@@ -105,7 +105,7 @@ async fn story(site: &Site) {
 
 /// Joins a cluster, deploys an Application there, and deletes it.
 async fn deploy_to_joined_cluster(site: &Site, definitions: &str) {
-    let joined = ControlPlane::start().await;
+    let joined = joined_control_plane(0).await;
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": site.namespace } });
     let namespace: Namespace = serde_json::from_value(namespace).unwrap();
     let namespaces: Api<Namespace> = Api::all(joined.client().await);

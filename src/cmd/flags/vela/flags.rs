@@ -208,6 +208,9 @@ pub struct VelaFlags {
     /// Let steps of workflows send requests to private networks
     #[arg(long, help_heading = OWN)]
     pub allow_private_http: bool,
+    /// Deploy to joined clusters, whose Secrets are listed and watched
+    #[arg(long, default_value_t = true, help_heading = OWN)]
+    pub joined_clusters: bool,
     /// Accept joined clusters without ca.crt or https, whose credentials can be stolen on the way
     #[arg(long, help_heading = OWN)]
     pub allow_insecure_clusters: bool,

@@ -110,7 +110,10 @@ impl VelaFlags {
             webhooks: self.webhooks.options(&self.feature_gates, pod_namespace)?,
             evaluator: self.evaluator()?,
             fetcher: fetcher.with_private_networks(self.allow_private_http),
-            joined: JoinedOptions::new(fetcher, self.allow_insecure_clusters),
+            joined: JoinedOptions {
+                is_enabled: self.joined_clusters,
+                ..JoinedOptions::new(fetcher, self.allow_insecure_clusters)
+            },
             unanchored_overrides: self.compat_unanchored_override,
         })
     }

@@ -8,12 +8,11 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 
-use super::identity::names_of;
-use crate::api::oam::{Application, ResourceTracker};
+use crate::api::oam::ResourceTracker;
 use crate::cmd::flags::joined::{Connector, may};
 use crate::cmd::output::checks::{Checked, Finding, fine};
 use crate::cmd::vela::joined::secrets;
-use crate::cmd::vela::objects::{list_all, names_user};
+use crate::cmd::vela::objects::list_all;
 use crate::controllers::oam::trackers::{decode, is_local};
 use crate::runtime::kube_client::{ApiError, call_within};
 
@@ -52,8 +51,6 @@ pub(super) async fn check(client: &Client, namespace: &str, connector: &Connecto
 struct ClusterUse {
     /// The clusters with recorded objects.
     clusters: BTreeSet<String>,
-    /// Applications name users.
-    has_identities: bool,
 }
 
 impl ClusterUse {
@@ -66,11 +63,8 @@ impl ClusterUse {
             .filter_map(|tracker| decode(&tracker.spec).ok())
             .flatten();
         let clusters = entries.map(|entry| entry.cluster).filter(|cluster| !is_local(cluster));
-        let clusters = clusters.collect();
-        let named = names_of(client, |app: &Application| names_user(app)).await;
         Ok(Self {
-            clusters,
-            has_identities: !none_if_not_found(named)?.is_empty(),
+            clusters: clusters.collect(),
         })
     }
 
@@ -94,7 +88,8 @@ impl ClusterUse {
             Ok(client) => client,
             Err(problem) => return Some(Err(format!("cluster {name} is refused: {problem}"))),
         };
-        if !self.has_identities || !self.clusters.contains(&name) {
+        // Flags of the controller may give identities to Applications that name none.
+        if !self.clusters.contains(&name) {
             return None;
         }
         let allowed = call_within(DEADLINE, may(&client, "impersonate", "", "users")).await;

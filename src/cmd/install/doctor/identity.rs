@@ -103,7 +103,7 @@ async fn check_revisions(client: &Client) -> Result<Checked, ApiError> {
 }
 
 /// Returns the names of the objects that `is_selected` by their metadata.
-pub(super) async fn names_of<K>(client: &Client, is_selected: impl Fn(&K) -> bool) -> Result<Vec<String>, ApiError>
+async fn names_of<K>(client: &Client, is_selected: impl Fn(&K) -> bool) -> Result<Vec<String>, ApiError>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Default,
 {

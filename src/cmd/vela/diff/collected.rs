@@ -9,12 +9,12 @@ use super::target::Target;
 use crate::api::oam::{ManagedResource, labels};
 use crate::cmd::vela::objects;
 use crate::controllers::oam::collect::{self, Subject};
-use crate::controllers::oam::objects::ObjectId;
+use crate::controllers::oam::objects::{ObjectError, ObjectId};
 use crate::controllers::oam::trackers::{ResourceKey, display_name};
 
 impl Target {
-    /// Returns a line for each object of older versions that is collected after the run, and for each cluster that can't be
-    /// asked.
+    /// Returns a line for each object of older versions that is collected after the run, and for each object and cluster
+    /// that can't be read.
     pub async fn collected(&self, clusters: &ComparedClusters, wanted: &HashSet<ResourceKey>) -> Vec<String> {
         let rules = &self.parsed.rules;
         if rules.garbage_collect.keep_legacy_resource {
@@ -43,10 +43,16 @@ impl Target {
                     continue;
                 }
             };
-            let live = cluster.objects.read(&ObjectId::of_entry(entry)).await;
-            let decision = live
-                .unwrap_or_default()
-                .map(|live| collect::decide(&subject, entry, &live));
+            let live = match cluster.objects.read(&ObjectId::of_entry(entry)).await {
+                Ok(live) => live,
+                // Its objects are gone with it.
+                Err(ObjectError::NotInstalled { .. }) => None,
+                Err(error) => {
+                    problems.insert(format!("unknown   {}: {error}", display_name(entry)));
+                    continue;
+                }
+            };
+            let decision = live.map(|live| collect::decide(&subject, entry, &live));
             match decision {
                 Some(collect::Decision::Delete { .. }) => lines.push(format!("remove    {}", display_name(entry))),
                 Some(collect::Decision::Release(_)) => lines.push(format!("release   {}", display_name(entry))),

@@ -138,6 +138,12 @@ impl JoinedClusters {
         watch_metadata::<Secret>(client, selection, POLL, move |event| self.0.apply(event)).await;
     }
 
+    /// In place of [`Self::run`]: the clusters stay unknown, and no request looks for them.
+    pub fn disable(&self) {
+        let problem = "joined clusters are disabled; see --joined-clusters and the chart value oam.clusters.enabled";
+        self.0.known.send_replace(Known::Failed(problem.to_owned()));
+    }
+
     /// Returns the joined clusters, sorted by name, or the reason why they are not known. Sends no request.
     pub fn list(&self) -> Result<Arc<[JoinedCluster]>, String> {
         if let Some(problem) = self.0.problem() {

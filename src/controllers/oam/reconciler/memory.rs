@@ -1,5 +1,7 @@
 //! Results that passes reuse to save evaluations and requests. A restart computes them again.
 
+mod render_cache;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +10,6 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::evaluations::{Answers, RenderAnswers};
-use super::render_cache::RenderCache;
 use crate::api::NamespacedName;
 use crate::budget::{Budget, Reservation};
 use crate::controllers::oam::render::cache_key::CacheKey;
@@ -16,6 +17,7 @@ use crate::controllers::oam::render::component::Rendered;
 use crate::controllers::oam::render::health::Health;
 use crate::controllers::oam::revisions::Packed;
 use crate::cue::turn::{Kept, Need, Reserve};
+use render_cache::RenderCache;
 
 const WARNING_INTERVAL: Duration = Duration::from_mins(10);
 

@@ -21,7 +21,6 @@ mod outcome;
 mod pass;
 mod policies;
 mod references;
-mod render_cache;
 mod reschedule;
 mod revise;
 mod rollout;

@@ -170,7 +170,11 @@ pub fn setup(
     let definition_queue = has_definitions.then(|| context.queue.clone());
     sources.extend(definition_caches.sources(client, definition_queue, on_definition));
     sources.push(objects.clone().run().boxed());
-    sources.push(clusters.run().boxed());
+    if options.joined.is_enabled {
+        sources.push(clusters.run().boxed());
+    } else {
+        clusters.disable();
+    }
     let mut servers = Vec::new();
     if let Some((webhooks, parts)) = prepared_webhooks.zip(webhook_parts.as_ref()) {
         let (serve, keep_certificate) =

@@ -57,9 +57,10 @@ async fn joined_clusters_may_have_private_addresses_and_need_a_flag_to_be_insecu
     let fetched = options.joined.fetcher.get(&url, None, &FetchLimits::default()).await;
     let sent = fetched.unwrap_err().to_string();
     assert!(sent.starts_with("failed to connect"), "{sent}");
-    assert!(!options.joined.allow_insecure);
-    let options = flags(&["--allow-insecure-clusters"]).to_options(None, "portolan", fetcher());
-    assert!(options.unwrap().joined.allow_insecure);
+    assert!(options.joined.is_enabled && !options.joined.allow_insecure);
+    let options = flags(&["--allow-insecure-clusters", "--joined-clusters=false"]);
+    let options = options.to_options(None, "portolan", fetcher()).unwrap();
+    assert!(options.joined.allow_insecure && !options.joined.is_enabled);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::memory::ENTRY_BYTES;
+use super::ENTRY_BYTES;
 use crate::api::NamespacedName;
 use crate::budget::{Budget, Reservation};
 use crate::controllers::oam::render::cache_key::CacheKey;
