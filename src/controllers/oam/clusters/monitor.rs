@@ -63,6 +63,8 @@ impl Monitor {
                 other = self.other_secret(fingerprint) => other,
             };
             self.link.set(LinkState::Connecting);
+            // Nobody may use the former credential any more.
+            self.shared.notify(&self.cluster);
         }
     }
 

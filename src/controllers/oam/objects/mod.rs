@@ -97,8 +97,7 @@ impl Objects {
         if is_local(cluster) {
             return Ok(Cow::Borrowed(&self.local));
         }
-        let connection = self.clusters().connection(cluster)?;
-        let objects = self.joined.objects(cluster, &connection);
+        let (objects, connection) = self.joined.objects(cluster)?;
         Ok(Cow::Owned(match &self.user {
             Some(user) if connection.can_impersonate => user.objects(&objects, cluster, &connection),
             _ => objects,

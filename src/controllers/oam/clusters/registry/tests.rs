@@ -206,6 +206,46 @@ async fn a_cluster_whose_review_fails_is_not_used_without_impersonation() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_credential_that_is_not_accepted_makes_no_connection() {
+    let mut site = Site::listed();
+    site.set(Mode::Unauthorized);
+    site.store(secret("prod", "hunter2", "1"));
+    site.tried("prod").await;
+    assert!(matches!(site.error("prod"), ClusterError::Unreachable { problem, .. } if problem.contains("renew it")));
+    site.set(Mode::Up);
+    site.up("prod").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_credential_is_reported_before_it_is_connected() {
+    let mut site = Site::listed();
+    site.store(secret("prod", "hunter2", "1"));
+    site.up("prod").await;
+    site.changes();
+    site.set(Mode::Hanging);
+    site.store(secret("prod", "hunter3", "2"));
+    assert_eq!(timeout(DEADLINE, site.changes.recv()).await.unwrap().unwrap(), "prod");
+    assert!(matches!(site.error("prod"), ClusterError::Connecting { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_monitor_that_panicked_is_started_again() {
+    let mut site = Site::listed();
+    site.set(Mode::Panicking);
+    site.store(secret("prod", "hunter2", "1"));
+    let connecting = site.error("prod");
+    assert!(matches!(connecting, ClusterError::Connecting { .. }));
+    let has_panicked = async {
+        while !site.servers.has_panicked.load(Ordering::SeqCst) {
+            sleep(Duration::from_secs(1)).await;
+        }
+    };
+    timeout(DEADLINE, has_panicked).await.unwrap();
+    site.set(Mode::Up);
+    site.up("prod").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_removed_secret_and_the_end_of_the_registry_end_its_monitor() {
     let site = Site::listed();
     site.set(Mode::Refusing);
