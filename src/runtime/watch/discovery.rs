@@ -13,7 +13,7 @@ use super::GroupKind;
 /// Freshness of a version whose aggregated API server could not be asked; its resources are from the last answer.
 const STALE: &str = "Stale";
 /// Joined clusters are not trusted, and their kinds stay in memory. Large clusters serve 3,000.
-const MAX_KINDS: usize = 20_000;
+pub(super) const MAX_KINDS: usize = 20_000;
 
 /// The API resource of a kind, in the version that the API server prefers.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,7 +80,7 @@ impl Served {
 
     pub(super) fn keep(&mut self, before: &Self) {
         for (kind, resource) in &before.kinds {
-            if self.incomplete_groups.contains(&kind.group) {
+            if self.incomplete_groups.contains(&kind.group) && self.kinds.len() < MAX_KINDS {
                 self.kinds.entry(kind.clone()).or_insert_with(|| resource.clone());
             }
         }
