@@ -79,11 +79,15 @@ struct TooLarge {
 impl ResponseSizeLimit {
     async fn send(self, request: Request<Body>) -> Result<Response<ResponseBody>, Error> {
         if is_watch(request.uri()) {
+            if !self.permits.is_remote() {
+                return Ok(self.client.send(request).await?.map(leave_runtime_for_long_lines));
+            }
+            // A watch that ends at once is opened again at once.
+            if let Some(limiter) = &self.limiter {
+                limiter.wait_for_rate().await;
+            }
             let namespace = requester(request.method(), request.uri()).group;
             let response = self.client.send(request).await?;
-            if !self.permits.is_remote() {
-                return Ok(response.map(leave_runtime_for_long_lines));
-            }
             return Ok(response
                 .map(|body| limit_lines(body, self.permits, namespace))
                 .map(leave_runtime_for_long_lines));
