@@ -51,7 +51,7 @@ pub(super) async fn version(transport: &RemoteTransport) -> Result<Value, String
 
 /// An answer that is no refusal fails the attempt: without impersonation, users have the rights of the credential. So does
 /// a credential that is not accepted: anyone may read the version.
-async fn can_impersonate(transport: &RemoteTransport) -> Result<bool, String> {
+pub(super) async fn can_impersonate(transport: &RemoteTransport) -> Result<bool, String> {
     let text = |text: &str| Some(text.to_owned());
     let review = SelfSubjectAccessReview {
         spec: SelfSubjectAccessReviewSpec {

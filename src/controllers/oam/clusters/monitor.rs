@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::ask;
 use super::circuit::Circuit;
@@ -29,6 +29,9 @@ const BACKOFF: Backoff = Backoff {
     base: Duration::from_secs(1),
     cap: Duration::from_secs(60),
 };
+/// Time between reviews while the credential may not impersonate: a starting API server does not know the roles, and the
+/// right may be granted. Its loss has no effect, for users would get the rights of the credential.
+const REVIEW_PERIOD: Duration = Duration::from_secs(60);
 const OWN_CLUSTER: &str = "it is the cluster of Portolan itself; use the name local";
 
 pub(super) struct Monitor {
@@ -145,7 +148,7 @@ impl Monitor {
         mut retries: Retries,
     ) {
         loop {
-            circuit.opened().await;
+            connection = self.wait_until_open(transport, connection, &circuit).await;
             if circuit.take_success() {
                 retries = Retries::default();
             }
@@ -174,8 +177,43 @@ impl Monitor {
         }
     }
 
+    /// Returns the connection, with the right to impersonate if it has been granted since.
+    async fn wait_until_open(
+        &self,
+        transport: &RemoteTransport,
+        mut connection: Arc<Connection>,
+        circuit: &Arc<Circuit>,
+    ) -> Arc<Connection> {
+        loop {
+            if connection.can_impersonate {
+                circuit.opened().await;
+                return connection;
+            }
+            if timeout(REVIEW_PERIOD, circuit.opened()).await.is_ok() {
+                return connection;
+            }
+            if ask::can_impersonate(transport).await == Ok(true) {
+                tracing::info!(
+                    cluster = self.cluster,
+                    "users may be impersonated in the joined cluster now"
+                );
+                connection = Arc::new(Connection {
+                    client: connection.client.clone(),
+                    version: connection.version.clone(),
+                    can_impersonate: true,
+                    number: connection.number,
+                });
+                self.publish(&connection, circuit);
+            }
+        }
+    }
+
     fn connected(&self, connection: &Arc<Connection>, circuit: &Arc<Circuit>) {
         tracing::info!(cluster = self.cluster, "joined cluster is reachable");
+        self.publish(connection, circuit);
+    }
+
+    fn publish(&self, connection: &Arc<Connection>, circuit: &Arc<Circuit>) {
         self.link.set(LinkState::Connected {
             connection: Arc::clone(connection),
             circuit: Arc::clone(circuit),

@@ -206,6 +206,20 @@ async fn a_cluster_whose_review_fails_is_not_used_without_impersonation() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_right_to_impersonate_is_noticed_when_it_is_granted_later() {
+    let mut site = Site::listed();
+    site.set(Mode::WithoutImpersonation);
+    site.store(secret("prod", "hunter2", "1"));
+    let connection = site.up("prod").await;
+    assert!(!connection.can_impersonate);
+    site.changes();
+    site.set(Mode::Up);
+    assert_eq!(timeout(DEADLINE, site.changes.recv()).await.unwrap().unwrap(), "prod");
+    let granted = site.up("prod").await;
+    assert!(granted.can_impersonate && granted.number == connection.number);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_credential_that_is_not_accepted_makes_no_connection() {
     let mut site = Site::listed();
     site.set(Mode::Unauthorized);

@@ -31,6 +31,8 @@ pub(super) enum Mode {
     ProbesOnly,
     /// Reviews fail.
     WithoutReviews,
+    /// The credential may not impersonate.
+    WithoutImpersonation,
     /// Only the version has a response for anyone.
     Unauthorized,
     /// The task that sends the request panics.
@@ -109,6 +111,7 @@ impl Servers {
                 let response = Response::builder().status(500);
                 return Ok(response.body(ResponseBody::empty())?);
             }
+            (Mode::WithoutImpersonation, _) => json!({ "status": { "allowed": false } }),
             _ => json!({ "status": { "allowed": true } }),
         };
         Ok(Response::new(ResponseBody::from(object.to_string())))
