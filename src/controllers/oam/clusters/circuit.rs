@@ -6,6 +6,8 @@
 //!                       ▲        failure           │
 //!                       └──────────────────────────┘
 //! ```
+//! If other requests have succeeded before the failure, a probe closes it at once.
+//!
 //! Half open, one request is sent at a time. Requests that were sent before the circuit opened change nothing.
 
 use std::sync::Arc;
@@ -78,6 +80,10 @@ impl Circuit {
         while self.problem().is_none() {
             self.opened.notified().await;
         }
+    }
+
+    pub(super) fn close(&self) {
+        self.state.lock().phase = Phase::Closed;
     }
 
     pub(super) fn set_half_open(&self) {

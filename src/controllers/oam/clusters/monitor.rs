@@ -151,6 +151,12 @@ impl Monitor {
             connection = self.wait_until_open(transport, connection, &circuit).await;
             if circuit.take_success() {
                 retries = Retries::default();
+                // One request without a response is no outage: an admission webhook or an aggregated API server is slow.
+                if ask::version(transport).await.is_ok() {
+                    circuit.close();
+                    self.publish(&connection, &circuit);
+                    continue;
+                }
             }
             let error = circuit.problem();
             tracing::warn!(

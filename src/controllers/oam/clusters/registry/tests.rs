@@ -135,6 +135,26 @@ async fn a_cluster_that_answers_only_probes_is_asked_ever_more_rarely() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_request_without_a_response_is_no_outage() {
+    let mut site = Site::listed();
+    site.store(secret("prod", "hunter2", "1"));
+    let connection = site.up("prod").await;
+    get_pod(&connection).await.unwrap();
+    site.set(Mode::HangingPods);
+    get_pod(&connection).await.unwrap_err();
+    let start = Instant::now();
+    site.up("prod").await;
+    assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
+    get_pod(&connection).await.unwrap_err();
+    let start = Instant::now();
+    site.up("prod").await;
+    assert!(
+        start.elapsed() > Duration::from_millis(500),
+        "no request has succeeded since"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn half_open_a_cluster_gets_one_request() {
     let mut site = Site::listed();
     site.store(secret("prod", "hunter2", "1"));

@@ -27,6 +27,8 @@ pub(super) enum Mode {
     Up,
     Refusing,
     Hanging,
+    /// Only requests for the Pod get no response.
+    HangingPods,
     /// The requests of a new connection and probes get a response, others none.
     ProbesOnly,
     /// Reviews fail.
@@ -95,7 +97,7 @@ impl Servers {
                 self.has_panicked.store(true, Ordering::SeqCst);
                 panic!("a request that panics");
             }
-            (Mode::Hanging, _) => pending().await,
+            (Mode::Hanging, _) | (Mode::HangingPods, POD) => pending().await,
             (Mode::Refusing, _) | (Mode::ProbesOnly, POD) => {
                 let (host, detail) = ("prod:6443".to_owned(), "connection refused".to_owned());
                 return Err(FetchError::Connect { host, detail }.into());
