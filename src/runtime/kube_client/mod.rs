@@ -2,7 +2,6 @@ mod call;
 mod connect;
 mod decoded_size;
 mod large_responses;
-mod long_lines;
 pub mod metrics;
 mod outage;
 mod pauses;

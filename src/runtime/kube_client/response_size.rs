@@ -14,8 +14,7 @@ use kube::{Client, Error};
 use tower::BoxError;
 
 use super::decoded_size::check_decoded_size;
-use super::large_responses::LargeResponses;
-use super::long_lines::limit_lines;
+use super::large_responses::{LargeResponses, limit_lines};
 use super::request_limits::{RequestLimiter, requester};
 use crate::budget::{SMALL_JSON, leave_runtime, leave_runtime_if_large, return_to_runtime};
 

@@ -62,7 +62,7 @@ fn held(event: Event<Option<Object<Document>>>) -> Result<Event<Arc<Object<Docum
     })
 }
 
-/// Limits the objects of a watch whose objects nobody reads. A list with more ends as if it were complete, so that the next
+/// Limits the objects of a watch that reports changes only. A list with more ends as if it were complete, so that the next
 /// one replaces it; after more changes, the watch starts again.
 pub(super) fn limited<K: Send + Sync + 'static>(events: ObjectEvents<K>, limit: usize) -> ObjectEvents<K> {
     let mut count = 0_usize;

@@ -66,7 +66,7 @@ impl Monitor {
                 other = self.other_secret(fingerprint) => other,
             };
             self.link.set(LinkState::Connecting);
-            // Nobody may use the former credential any more.
+            // Watches must not go on with the former credential.
             self.shared.notify(&self.cluster);
         }
     }

@@ -167,7 +167,7 @@ impl JoinedObjects {
     fn cluster_changed(self: &Arc<Self>, cluster: &str) {
         let applications = self.applications_of(cluster);
         if applications.is_empty() && self.known(cluster, None).is_none() {
-            // Nobody needs a connection.
+            // A connection is not needed.
             return;
         }
         if self.objects(cluster).is_err() {

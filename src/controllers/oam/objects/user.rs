@@ -78,7 +78,7 @@ impl UserClients {
         clusters.contains(cluster)
     }
 
-    /// Reads no object from the cache: nobody has asked the cluster what the user may read.
+    /// Reads no object from the cache: the cluster was not asked what the user may read.
     pub(super) fn objects(&self, objects: &ClusterObjects, cluster: &str, connection: &Connection) -> ClusterObjects {
         let mut clients = self.clients.lock();
         let known = clients.get(cluster).filter(|(number, _)| *number == connection.number);

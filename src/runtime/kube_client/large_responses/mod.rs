@@ -1,7 +1,10 @@
 //! Permits for large responses: of the API server of this process, and of all remote API servers together.
 
+mod long_lines;
+
 use std::sync::Arc;
 
+pub(super) use self::long_lines::limit_lines;
 use crate::budget::{Budget, Reservation};
 
 /// Large responses that are read concurrently. Of a remote API server, one: a slow one delays its own responses.

@@ -7,8 +7,8 @@ use futures::{StreamExt, stream};
 use tokio::time::{Instant, timeout_at};
 use tower::BoxError;
 
-use super::large_responses::{LargeResponses, Permits};
-use super::response_size::SMALL;
+use super::{LargeResponses, Permits};
+use crate::runtime::kube_client::response_size::SMALL;
 
 /// The time limit for the rest of a line that has a permit, which others need.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -30,7 +30,7 @@ struct Lines {
 
 /// Continues a line that is larger than [`SMALL`] with a permit only. The permit is held until the caller, who decodes the
 /// line, wants more.
-pub(super) fn limit_lines<B>(body: B, permits: LargeResponses, namespace: String) -> ResponseBody
+pub(in crate::runtime::kube_client) fn limit_lines<B>(body: B, permits: LargeResponses, namespace: String) -> ResponseBody
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
