@@ -103,6 +103,7 @@ impl ResponseSizeLimit {
 
     async fn send_and_read(&self, request: Request<Body>) -> Result<Response<Body>, Error> {
         let mut page = Page::of(&request);
+        let is_log = request.uri().path().ends_with("/log");
         let namespace = requester(request.method(), request.uri()).group;
         let mut response = self.client.send(request).await?;
         loop {
@@ -112,7 +113,7 @@ impl ResponseSizeLimit {
                 _ => self.limit,
             };
             if let Some(body) = self.read(&namespace, body, limit).await? {
-                if self.permits.is_remote() {
+                if self.permits.is_remote() && !is_log {
                     leave_runtime_if_large(body.len()).await;
                     let checked = check_decoded_size(&body, page.is_some() && parts.status.is_success());
                     checked.map_err(|error| Error::Service(Box::new(error)))?;

@@ -30,7 +30,11 @@ struct Lines {
 
 /// Continues a line that is larger than [`SMALL`] with a permit only. The permit is held until the caller, who decodes the
 /// line, wants more.
-pub(in crate::runtime::kube_client) fn limit_lines<B>(body: B, permits: LargeResponses, namespace: String) -> ResponseBody
+pub(in crate::runtime::kube_client) fn limit_lines<B>(
+    body: B,
+    permits: LargeResponses,
+    namespace: String,
+) -> ResponseBody
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
