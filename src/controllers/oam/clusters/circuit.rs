@@ -6,7 +6,7 @@
 //!                       ▲        failure           │
 //!                       └──────────────────────────┘
 //! ```
-//! If other requests have succeeded before the failure, a probe closes it at once.
+//! After a rare failure, a probe closes it at once.
 //!
 //! Half open, one request is sent at a time. Requests that were sent before the circuit opened change nothing.
 

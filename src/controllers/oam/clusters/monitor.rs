@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::ask;
 use super::circuit::Circuit;
@@ -32,6 +32,8 @@ const BACKOFF: Backoff = Backoff {
 /// Time between reviews while the credential may not impersonate: a starting API server does not know the roles, and the
 /// right may be granted. Its loss has no effect, for users would get the rights of the credential.
 const REVIEW_PERIOD: Duration = Duration::from_secs(60);
+/// Time since the last failure after which another is no sign of an outage.
+const RARE: Duration = Duration::from_secs(60);
 const OWN_CLUSTER: &str = "it is the cluster of Portolan itself; use the name local";
 
 pub(super) struct Monitor {
@@ -147,12 +149,14 @@ impl Monitor {
         circuit: Arc<Circuit>,
         mut retries: Retries,
     ) {
+        let mut opened = Instant::now();
         loop {
             connection = self.wait_until_open(transport, connection, &circuit).await;
+            let is_rare = std::mem::replace(&mut opened, Instant::now()).elapsed() >= RARE;
             if circuit.take_success() {
                 retries = Retries::default();
                 // One request without a response is no outage: an admission webhook or an aggregated API server is slow.
-                if ask::version(transport).await.is_ok() {
+                if is_rare && ask::version(transport).await.is_ok() {
                     circuit.close();
                     self.publish(&connection, &circuit);
                     continue;
