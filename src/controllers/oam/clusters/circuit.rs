@@ -140,6 +140,12 @@ impl Attempt {
         self.circuit.record_success(self.openings);
     }
 
+    /// Ends a request that tells nothing about the cluster.
+    pub(super) fn release(mut self) {
+        self.is_over = true;
+        self.circuit.release(self.openings);
+    }
+
     pub(super) fn fail(mut self, problem: String) {
         self.is_over = true;
         self.circuit.record_failure(self.openings, problem);
