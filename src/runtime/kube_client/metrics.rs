@@ -102,7 +102,9 @@ where
         let (response_span, error_span) = (span.clone(), span.clone());
         let call = self.inner.call(request);
         call.inspect_ok(move |response| {
-            count(response.status().as_str());
+            let status = response.status();
+            // A joined cluster may respond with any of 900 codes.
+            count(status.canonical_reason().map_or("<other>", |_| status.as_str()));
             record_status(&response_span, Some(response.status().as_u16()));
         })
         .inspect_err(move |_| {
@@ -127,18 +129,23 @@ mod tests {
     async fn requests_are_counted_by_code_host_and_method() {
         let mut registry = Registry::default();
         let requests = RequestMetrics::register(&mut registry, ResourceMetrics::unregistered());
-        let server = tower::service_fn(|_: Request<()>| async {
-            Ok::<_, Infallible>(Response::builder().status(409).body(()).unwrap())
-        });
-        let request = Request::patch("/api").body(()).unwrap();
-        let host = HostMetrics {
-            requests: &requests,
-            host: "10.0.0.1:6443".to_owned(),
-        };
-        host.layer(server).oneshot(request).await.unwrap();
+        for code in [409, 777] {
+            let server = tower::service_fn(move |_: Request<()>| async move {
+                Ok::<_, Infallible>(Response::builder().status(code).body(()).unwrap())
+            });
+            let request = Request::patch("/api").body(()).unwrap();
+            let host = HostMetrics {
+                requests: &requests,
+                host: "10.0.0.1:6443".to_owned(),
+            };
+            host.layer(server).oneshot(request).await.unwrap();
+        }
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-        let line = "rest_client_requests_total{code=\"409\",host=\"10.0.0.1:6443\",method=\"PATCH\"} 1";
-        assert!(text.contains(line), "{text}");
+        for code in ["409", "<other>"] {
+            let labels = format!("{{code=\"{code}\",host=\"10.0.0.1:6443\",method=\"PATCH\"}}");
+            let line = format!("rest_client_requests_total{labels} 1");
+            assert!(text.contains(&line), "{text}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 mod call;
 mod connect;
+mod decoded_size;
 mod large_responses;
 pub mod metrics;
 mod outage;

@@ -51,7 +51,7 @@ mod tests {
     use std::time::Duration;
 
     use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::api::{Api, DeleteParams, ListParams};
+    use kube::api::{Api, DeleteParams, ListParams, WatchParams};
     use prometheus_client::registry::Registry;
     use tokio::time::Instant;
 
@@ -107,6 +107,16 @@ mod tests {
         let api: Api<ConfigMap> = Api::default_namespaced(client(404, None, &requests));
         let error = api.delete("a", &DeleteParams::default()).await.unwrap_err();
         assert!(matches!(&error, kube::Error::Api(_)), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn watches_that_end_at_once_have_a_rate() {
+        let api: Api<ConfigMap> = Api::default_namespaced(client(200, None, &RequestMetrics::default()));
+        let start = Instant::now();
+        for _ in 0..151 {
+            drop(api.watch(&WatchParams::default(), "0").await.unwrap());
+        }
+        assert!(start.elapsed() >= Duration::from_secs(2), "{:?}", start.elapsed());
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,4 +1,5 @@
-//! Limits requests to the API server, fairly between namespaces. Watches and the Lease bypass them.
+//! Limits requests to the API server, fairly between namespaces. Watches and the Lease bypass them, except the rate
+//! of remote API servers.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -145,12 +146,16 @@ impl RequestLimiter {
                 break permit;
             }
         };
+        self.wait_for_rate().await;
+        permit
+    }
+
+    pub(super) async fn wait_for_rate(&self) {
         if let Some(rate) = &self.rate {
             while let Err(not_yet) = rate.check() {
                 sleep(not_yet.wait_time_from(TokioClock.now())).await;
             }
         }
-        permit
     }
 }
 

@@ -13,7 +13,8 @@ use kube::client::Body;
 use kube::{Client, Error};
 use tower::BoxError;
 
-use super::large_responses::LargeResponses;
+use super::decoded_size::check_decoded_size;
+use super::large_responses::{LargeResponses, limit_lines};
 use super::request_limits::{RequestLimiter, requester};
 use crate::budget::{SMALL_JSON, leave_runtime, leave_runtime_if_large, return_to_runtime};
 
@@ -23,7 +24,7 @@ const MAX_RESPONSE: usize = 16 << 20;
 /// further request costs the API server as much again.
 const MAX_PAGE: usize = 12 << 20;
 /// Responses up to this size need no permit.
-const SMALL: usize = 64 << 10;
+pub(super) const SMALL: usize = 64 << 10;
 
 /// Wraps a client. Of watches, only each line is limited. A request is in flight until its response is read.
 pub(super) fn limit_responses(client: Client, limiter: Option<RequestLimiter>, permits: LargeResponses) -> Client {
@@ -77,7 +78,18 @@ struct TooLarge {
 impl ResponseSizeLimit {
     async fn send(self, request: Request<Body>) -> Result<Response<ResponseBody>, Error> {
         if is_watch(request.uri()) {
-            return Ok(self.client.send(request).await?.map(leave_runtime_for_long_lines));
+            if !self.permits.is_remote() {
+                return Ok(self.client.send(request).await?.map(leave_runtime_for_long_lines));
+            }
+            // A watch that ends at once is opened again at once.
+            if let Some(limiter) = &self.limiter {
+                limiter.wait_for_rate().await;
+            }
+            let namespace = requester(request.method(), request.uri()).group;
+            let response = self.client.send(request).await?;
+            return Ok(response
+                .map(|body| limit_lines(body, self.permits, namespace))
+                .map(leave_runtime_for_long_lines));
         }
         let response = match &self.limiter {
             Some(limiter) => limiter.limit(request, |request| self.send_and_read(request)).await,
@@ -91,6 +103,7 @@ impl ResponseSizeLimit {
 
     async fn send_and_read(&self, request: Request<Body>) -> Result<Response<Body>, Error> {
         let mut page = Page::of(&request);
+        let is_log = request.uri().path().ends_with("/log");
         let namespace = requester(request.method(), request.uri()).group;
         let mut response = self.client.send(request).await?;
         loop {
@@ -100,6 +113,11 @@ impl ResponseSizeLimit {
                 _ => self.limit,
             };
             if let Some(body) = self.read(&namespace, body, limit).await? {
+                if self.permits.is_remote() && !is_log {
+                    leave_runtime_if_large(body.len()).await;
+                    let checked = check_decoded_size(&body, page.is_some() && parts.status.is_success());
+                    checked.map_err(|error| Error::Service(Box::new(error)))?;
+                }
                 return Ok(Response::from_parts(parts, Body::from(body)));
             }
             // The unread rest is discarded with its connection.

@@ -12,6 +12,8 @@ use super::GroupKind;
 
 /// Freshness of a version whose aggregated API server could not be asked; its resources are from the last answer.
 const STALE: &str = "Stale";
+/// Joined clusters are not trusted, and their kinds stay in memory. Large clusters serve 3,000.
+pub(super) const MAX_KINDS: usize = 20_000;
 
 /// The API resource of a kind, in the version that the API server prefers.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,7 +80,7 @@ impl Served {
 
     pub(super) fn keep(&mut self, before: &Self) {
         for (kind, resource) in &before.kinds {
-            if self.incomplete_groups.contains(&kind.group) {
+            if self.incomplete_groups.contains(&kind.group) && self.kinds.len() < MAX_KINDS {
                 self.kinds.entry(kind.clone()).or_insert_with(|| resource.clone());
             }
         }
@@ -96,6 +98,13 @@ impl Served {
             }
             Entry::Occupied(_) => {}
         }
+    }
+
+    fn check_number(&self) -> Result<(), Error> {
+        if self.kinds.len() > MAX_KINDS {
+            return Err(Error::Service(Box::new(TooManyKinds { limit: MAX_KINDS })));
+        }
+        Ok(())
     }
 
     fn add_group(&mut self, group: APIGroupDiscovery) {
@@ -136,6 +145,12 @@ fn api_resource(group: &str, version: &str, kind: String, plural: String) -> Api
     ApiResource::from_gvk_with_plural(&gvk, &plural)
 }
 
+#[derive(Debug, thiserror::Error)]
+#[error("the API server serves more than {limit} kinds")]
+struct TooManyKinds {
+    limit: usize,
+}
+
 /// Returns all kinds that the API server serves. Needs two requests.
 pub async fn discover(client: &Client) -> Result<Served, Error> {
     let core = match client.list_core_api_versions_aggregated().await {
@@ -149,6 +164,7 @@ pub async fn discover(client: &Client) -> Result<Served, Error> {
     for group in groups.items.into_iter().chain(core.items) {
         served.add_group(group);
     }
+    served.check_number()?;
     Ok(served)
 }
 
@@ -161,7 +177,10 @@ async fn discover_by_version(client: &Client) -> Result<Served, Error> {
         versions.sort_by_key(|version| Some(&version.version) != preferred);
         for version in versions {
             match client.list_api_group_resources(&version.group_version).await {
-                Ok(list) => served.add_version(&group.name, &version.version, list),
+                Ok(list) => {
+                    served.add_version(&group.name, &version.version, list);
+                    served.check_number()?;
+                }
                 Err(Error::Api(_)) => {
                     served.incomplete_groups.insert(group.name.as_str().into());
                 }
@@ -172,6 +191,7 @@ async fn discover_by_version(client: &Client) -> Result<Served, Error> {
     for version in client.list_core_api_versions().await?.versions {
         let list = client.list_core_api_resources(&version).await?;
         served.add_version("", &version, list);
+        served.check_number()?;
     }
     Ok(served)
 }
@@ -185,6 +205,22 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::runtime::kube_client::ApiError;
+
+    #[test]
+    fn the_number_of_kinds_is_limited() {
+        let mut served = Served::default();
+        for number in 0..=MAX_KINDS {
+            assert!(served.check_number().is_ok());
+            served.add(Resource {
+                api: api_resource("example.com", "v1", number.to_string(), number.to_string()),
+                is_namespaced: true,
+                can_list: true,
+            });
+        }
+        let error = served.check_number().unwrap_err();
+        assert!(ApiError::from(error).message.contains("more than 20000 kinds"));
+    }
 
     #[test]
     fn the_first_listable_resource_of_a_kind_is_used() {

@@ -1,4 +1,5 @@
 use std::fmt::Debug;
+use std::future::ready;
 use std::sync::Arc;
 
 use futures::stream::{self, BoxStream};
@@ -15,6 +16,8 @@ use super::{Scope, map};
 
 /// Objects per page of a list; at most one page is in memory.
 const PAGE: u32 = 200;
+/// The longest name of an object, in bytes.
+const MAX_NAME: usize = 253;
 
 pub type Events<T> = BoxStream<'static, Result<Event<T>, watcher::Error>>;
 pub type ObjectEvents<K> = Events<Arc<Object<K>>>;
@@ -41,9 +44,51 @@ pub fn documents(
     cache: DocumentCache,
 ) -> ObjectEvents<Document> {
     let api: Api<Whole> = scope.dynamic_api(client, resource);
-    selected_events_of(api, Some(selector.to_owned()), move |object| {
-        Arc::new(cache.convert(object))
+    let events = selected_events_of(api, Some(selector.to_owned()), move |object| cache.convert(object));
+    events.map(|event| held(event?)).boxed()
+}
+
+/// Fails for an object for which there is no memory. Without it, the list would be incomplete.
+fn held(event: Event<Option<Object<Document>>>) -> Result<Event<Arc<Object<Document>>>, watcher::Error> {
+    Ok(match event {
+        Event::Init => Event::Init,
+        Event::InitDone => Event::InitDone,
+        Event::InitApply(Some(object)) => Event::InitApply(Arc::new(object)),
+        Event::Apply(Some(object)) => Event::Apply(Arc::new(object)),
+        Event::Delete(Some(object)) => Event::Delete(Arc::new(object)),
+        Event::InitApply(None) | Event::Apply(None) | Event::Delete(None) => {
+            return Err(too_many());
+        }
     })
+}
+
+/// Limits the objects of a watch that reports changes only. A list with more ends as if it were complete, so that the next
+/// one replaces it; after more changes, the watch starts again.
+pub(super) fn limited<K: Send + Sync + 'static>(events: ObjectEvents<K>, limit: usize) -> ObjectEvents<K> {
+    let mut count = 0_usize;
+    let batches = events.map(move |event| {
+        let name = match &event {
+            Ok(Event::Init) => {
+                count = 0;
+                ""
+            }
+            Ok(Event::InitApply(object) | Event::Apply(object)) => {
+                count += 1;
+                &*object.name
+            }
+            _ => "",
+        };
+        let is_over = count > limit || name.len() > MAX_NAME;
+        match event {
+            Ok(Event::InitApply(_)) if is_over => Some(vec![Ok(Event::InitDone), Err(too_many())]),
+            Ok(Event::Apply(_)) if is_over => None,
+            event => Some(vec![event]),
+        }
+    });
+    batches
+        .take_while(|batch| ready(batch.is_some()))
+        .flat_map(|batch| stream::iter(batch.into_iter().flatten()))
+        .boxed()
 }
 
 /// Returns the converted events of a watch that starts with a complete list.
@@ -107,9 +152,66 @@ where
 
 /// The error that API servers return for kinds that cannot be watched.
 pub(super) fn no_version() -> kube::Error {
+    not_allowed("list response has no resourceVersion")
+}
+
+fn too_many() -> watcher::Error {
+    watcher::Error::InitialListFailed(not_allowed("too many objects"))
+}
+
+/// The kind is listed again after a while.
+fn not_allowed(message: &str) -> kube::Error {
     kube::Error::Api(Box::new(Status {
         code: 405,
-        message: "list response has no resourceVersion".to_owned(),
+        message: message.to_owned(),
         ..Status::default()
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::ObjectMeta;
+
+    use super::*;
+    use crate::runtime::watch::error_policy::{ErrorPolicy, Failure, Failures};
+
+    #[test]
+    fn an_object_without_memory_ends_its_watch() {
+        for event in [Event::InitApply(None), Event::Apply(None), Event::Delete(None)] {
+            let failure = Failure::from(&held(event).unwrap_err());
+            assert_eq!((failure.is_list, &*failure.message), (true, "too many objects"));
+            let interval = std::time::Duration::from_secs(60);
+            let policy = ErrorPolicy::PollWhenForbidden { interval };
+            let retry = Failures::default().retry(policy, &failure, false);
+            assert!(retry.reopens && retry.wait == interval);
+        }
+        assert!(matches!(held(Event::InitDone), Ok(Event::InitDone)));
+    }
+
+    /// Returns the numbers of events and of errors among them.
+    async fn counts(events: Vec<Event<Arc<Object<()>>>>) -> (usize, usize) {
+        let events = stream::iter(events.into_iter().map(Ok)).boxed();
+        let events: Vec<_> = limited(events, 3).collect().await;
+        (events.len(), events.iter().filter(|event| event.is_err()).count())
+    }
+
+    #[tokio::test]
+    async fn a_list_with_too_many_objects_ends_with_an_error() {
+        let object = |name: &str| {
+            let name = Some(name.to_owned());
+            let meta = ObjectMeta {
+                name,
+                ..ObjectMeta::default()
+            };
+            Arc::new(Object::new(meta, ()))
+        };
+        let list = |count| vec![Event::InitApply(object("a")); count];
+        let whole = |count| [vec![Event::Init], list(count), vec![Event::InitDone]].concat();
+        assert_eq!(counts(whole(3)).await, (5, 0));
+        assert_eq!(counts([vec![Event::Init], list(4)].concat()).await, (6, 1));
+        let long = object(&"a".repeat(MAX_NAME + 1));
+        assert_eq!(counts(vec![Event::Init, Event::InitApply(long)]).await, (3, 1));
+        let changed = [whole(2), vec![Event::Apply(object("a")); 9]].concat();
+        assert_eq!(counts(changed).await, (5, 0), "the watch starts again");
+    }
 }

@@ -49,8 +49,9 @@ pub(super) async fn version(transport: &RemoteTransport) -> Result<Value, String
     send(transport, "/version", None).await.map_err(|error| failure(&error))
 }
 
-/// An answer that is no refusal fails the attempt: without impersonation, users have the rights of the credential.
-async fn can_impersonate(transport: &RemoteTransport) -> Result<bool, String> {
+/// An answer that is no refusal fails the attempt: without impersonation, users have the rights of the credential. So does
+/// a credential that is not accepted: anyone may read the version.
+pub(super) async fn can_impersonate(transport: &RemoteTransport) -> Result<bool, String> {
     let text = |text: &str| Some(text.to_owned());
     let review = SelfSubjectAccessReview {
         spec: SelfSubjectAccessReviewSpec {
@@ -66,7 +67,7 @@ async fn can_impersonate(transport: &RemoteTransport) -> Result<bool, String> {
     };
     match send(transport, REVIEWS, Some(&review)).await {
         Ok(reviewed) => Ok(reviewed.pointer("/status/allowed").and_then(Value::as_bool) == Some(true)),
-        Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => Ok(false),
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404 | 405) => Ok(false),
         Err(error) => Err(failure(&error)),
     }
 }

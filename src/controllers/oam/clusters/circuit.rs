@@ -6,6 +6,8 @@
 //!                       ▲        failure           │
 //!                       └──────────────────────────┘
 //! ```
+//! After a rare failure, a probe closes it at once.
+//!
 //! Half open, one request is sent at a time. Requests that were sent before the circuit opened change nothing.
 
 use std::sync::Arc;
@@ -80,6 +82,10 @@ impl Circuit {
         }
     }
 
+    pub(super) fn close(&self) {
+        self.state.lock().phase = Phase::Closed;
+    }
+
     pub(super) fn set_half_open(&self) {
         self.state.lock().phase = Phase::HalfOpen { is_busy: false };
     }
@@ -132,6 +138,12 @@ impl Attempt {
     pub(super) fn succeed(mut self) {
         self.is_over = true;
         self.circuit.record_success(self.openings);
+    }
+
+    /// Ends a request that tells nothing about the cluster.
+    pub(super) fn release(mut self) {
+        self.is_over = true;
+        self.circuit.release(self.openings);
     }
 
     pub(super) fn fail(mut self, problem: String) {

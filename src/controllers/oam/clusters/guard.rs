@@ -14,6 +14,7 @@ use tower::{BoxError, Service};
 use super::circuit::{Circuit, NoResponse};
 use super::connection::{HEAD_LIMITS, RemoteTransport, transport_failure};
 use crate::http::FetchError;
+use crate::runtime::kube_client::response_size::is_watch;
 
 /// Sends requests unless the circuit is open, and opens it after a request without a response.
 #[derive(Clone)]
@@ -37,6 +38,7 @@ impl Service<Request<Body>> for GuardedTransport {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let limit = HEAD_LIMITS.limit_of(&request);
+        let is_watch = is_watch(request.uri());
         let attempt = match self.circuit.admit(limit) {
             Ok(attempt) => attempt,
             Err(problem) => return async move { Err(NotSent(problem).into()) }.boxed(),
@@ -48,6 +50,8 @@ impl Service<Request<Body>> for GuardedTransport {
                 Ok(Ok(_)) => attempt.succeed(),
                 Ok(Err(error)) if is_outage(error) => attempt.fail(transport_failure(error)),
                 Ok(Err(_)) => drop(attempt),
+                // The aggregated API server of one kind may be down.
+                Err(_) if is_watch => attempt.release(),
                 Err(_) => attempt.fail(NoResponse(limit).to_string()),
             }
             response.unwrap_or_else(|_| Err(NoResponse(limit).into()))
@@ -137,6 +141,14 @@ mod tests {
             let _ = sent(&guarded, "GET", OBJECT).await;
             assert_eq!(guarded.circuit.problem(), None);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_without_a_response_opens_nothing() {
+        let guarded = guarded(Duration::from_secs(1_000), || Ok(()));
+        let path = "/apis/metrics.k8s.io/v1beta1/pods?watch=true";
+        assert_eq!(sent(&guarded, "GET", path).await.unwrap_err(), "no response within 20s");
+        assert_eq!(guarded.circuit.problem(), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::ask;
 use super::circuit::Circuit;
@@ -29,6 +29,11 @@ const BACKOFF: Backoff = Backoff {
     base: Duration::from_secs(1),
     cap: Duration::from_secs(60),
 };
+/// Time between reviews while the credential may not impersonate: a starting API server does not know the roles, and the
+/// right may be granted. Its loss has no effect, for users would get the rights of the credential.
+const REVIEW_PERIOD: Duration = Duration::from_secs(60);
+/// Time since the last failure after which another is no sign of an outage.
+const RARE: Duration = Duration::from_secs(60);
 const OWN_CLUSTER: &str = "it is the cluster of Portolan itself; use the name local";
 
 pub(super) struct Monitor {
@@ -63,6 +68,8 @@ impl Monitor {
                 other = self.other_secret(fingerprint) => other,
             };
             self.link.set(LinkState::Connecting);
+            // Watches must not go on with the former credential.
+            self.shared.notify(&self.cluster);
         }
     }
 
@@ -142,10 +149,18 @@ impl Monitor {
         circuit: Arc<Circuit>,
         mut retries: Retries,
     ) {
+        let mut opened = Instant::now();
         loop {
-            circuit.opened().await;
+            connection = self.wait_until_open(transport, connection, &circuit).await;
+            let is_rare = std::mem::replace(&mut opened, Instant::now()).elapsed() >= RARE;
             if circuit.take_success() {
                 retries = Retries::default();
+                // One request without a response is no outage: an admission webhook or an aggregated API server is slow.
+                if is_rare && ask::version(transport).await.is_ok() {
+                    circuit.close();
+                    self.publish(&connection, &circuit);
+                    continue;
+                }
             }
             let error = circuit.problem();
             tracing::warn!(
@@ -172,8 +187,43 @@ impl Monitor {
         }
     }
 
+    /// Returns the connection, with the right to impersonate if it has been granted since.
+    async fn wait_until_open(
+        &self,
+        transport: &RemoteTransport,
+        mut connection: Arc<Connection>,
+        circuit: &Arc<Circuit>,
+    ) -> Arc<Connection> {
+        loop {
+            if connection.can_impersonate {
+                circuit.opened().await;
+                return connection;
+            }
+            if timeout(REVIEW_PERIOD, circuit.opened()).await.is_ok() {
+                return connection;
+            }
+            if ask::can_impersonate(transport).await == Ok(true) {
+                tracing::info!(
+                    cluster = self.cluster,
+                    "users may be impersonated in the joined cluster now"
+                );
+                connection = Arc::new(Connection {
+                    client: connection.client.clone(),
+                    version: connection.version.clone(),
+                    can_impersonate: true,
+                    number: connection.number,
+                });
+                self.publish(&connection, circuit);
+            }
+        }
+    }
+
     fn connected(&self, connection: &Arc<Connection>, circuit: &Arc<Circuit>) {
         tracing::info!(cluster = self.cluster, "joined cluster is reachable");
+        self.publish(connection, circuit);
+    }
+
+    fn publish(&self, connection: &Arc<Connection>, circuit: &Arc<Circuit>) {
         self.link.set(LinkState::Connected {
             connection: Arc::clone(connection),
             circuit: Arc::clone(circuit),

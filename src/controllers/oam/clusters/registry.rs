@@ -92,6 +92,7 @@ struct Entry {
 /// Ends the monitor when it is dropped.
 struct MonitorHandle {
     link: Arc<Link>,
+    /// Ends before only by a panic.
     task: AbortHandle,
 }
 
@@ -296,13 +297,11 @@ impl Registry {
         Ok(())
     }
 
-    /// Starts the monitor of a cluster if there is none.
+    /// Starts the monitor of a cluster if none runs.
     fn link(&self, cluster: &str) -> Result<Arc<Link>, ClusterError> {
         let mut clusters = self.clusters.lock();
-        if let Some(Entry {
-            monitor: Some(monitor), ..
-        }) = clusters.entries.get(cluster)
-        {
+        let monitor = clusters.entries.get(cluster).and_then(|entry| entry.monitor.as_ref());
+        if let Some(monitor) = monitor.filter(|monitor| !monitor.task.is_finished()) {
             return Ok(Arc::clone(&monitor.link));
         }
         self.check_number(&clusters).map_err(ClusterError::Unknown)?;

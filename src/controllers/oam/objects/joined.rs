@@ -66,16 +66,19 @@ impl JoinedObjects {
         joined
     }
 
-    /// Returns the objects of a cluster with the rights of its credential.
-    pub(super) fn objects(self: &Arc<Self>, cluster: &str, connection: &Connection) -> ClusterObjects {
+    /// Returns the objects of a cluster with the rights of its credential, and its connection.
+    pub(super) fn objects(self: &Arc<Self>, cluster: &str) -> Result<(ClusterObjects, Arc<Connection>), ClusterError> {
+        let connection = self.settings.clusters.connection(cluster)?;
         if let Some(objects) = self.known(cluster, Some(connection.number)) {
-            return objects;
+            return Ok((objects, connection));
         }
         let _changing = self.changing.lock();
+        // Another credential may have replaced it during the wait for the lock, or its Secret is gone.
+        let connection = self.settings.clusters.connection(cluster)?;
         if let Some(objects) = self.known(cluster, Some(connection.number)) {
-            return objects;
+            return Ok((objects, connection));
         }
-        let objects = self.watch(cluster, connection);
+        let objects = self.watch(cluster, &connection);
         for application in self.applications_of(cluster) {
             let kinds = self.kinds_of(&application, cluster).unwrap_or_default();
             objects.subscribe(&application, kinds);
@@ -87,13 +90,17 @@ impl JoinedObjects {
         };
         let former = self.state.lock().clusters.insert(cluster.to_owned(), watched);
         drop(former);
-        objects
+        Ok((objects, connection))
     }
 
     /// Returns the objects of a cluster that are watched already, by this connection or by any.
     fn known(&self, cluster: &str, connection: Option<u64>) -> Option<ClusterObjects> {
         let state = self.state.lock();
-        let watched = state.clusters.get(cluster)?;
+        // The watches end only by a panic.
+        let watched = state
+            .clusters
+            .get(cluster)
+            .filter(|watched| !watched.watches.is_finished())?;
         let is_current = connection.is_none_or(|number| number == watched.connection);
         is_current.then(|| watched.objects.clone())
     }
@@ -163,16 +170,21 @@ impl JoinedObjects {
             // No Application needs a connection.
             return;
         }
-        match self.settings.clusters.connection(cluster) {
-            Ok(connection) => drop(self.objects(cluster, &connection)),
-            Err(ClusterError::NotJoined { .. } | ClusterError::Refused { .. }) => {
-                let ended = self.state.lock().clusters.remove(cluster);
-                drop(ended);
-            }
-            // Its watches go on as soon as it can be reached.
-            Err(_) => {}
+        if self.objects(cluster).is_err() {
+            self.end_unless_connected(cluster);
         }
         applications.into_iter().for_each(|name| (self.settings.changed)(name));
+    }
+
+    /// Ends watches that use a former credential.
+    fn end_unless_connected(&self, cluster: &str) {
+        let _changing = self.changing.lock();
+        let ended = match self.settings.clusters.connection(cluster) {
+            // Its watches go on as soon as it can be reached.
+            Ok(_) | Err(ClusterError::Unreachable { .. }) => None,
+            Err(_) => self.state.lock().clusters.remove(cluster),
+        };
+        drop(ended);
     }
 
     /// Returns the Applications with objects in a cluster, or that wait for it.

@@ -3,7 +3,7 @@
 use kube::api::ListParams;
 use serde_json::Value;
 
-use super::requests::{Request, Route};
+use super::requests::{Request, Route, decode};
 use super::{ClusterObjects, ObjectError, ObjectId};
 use crate::runtime::kube_client::ApiError;
 
@@ -24,13 +24,13 @@ impl ClusterObjects {
         let mut objects = Vec::new();
         let mut bytes = 0;
         for _ in 0..MAX_PAGES {
-            let (mut page, size) = route
-                .send_sized(self.client(), Request::List(parameters.clone()))
-                .await?;
-            bytes += size;
+            let request = Request::List(parameters.clone());
+            let text = route.send_text(self.client(), request).await?;
+            bytes += text.len();
             if bytes > MAX_BYTES {
                 return Err(too_many(id, &format!("{} MiB of objects", MAX_BYTES >> 20)));
             }
+            let mut page = decode(&text)?;
             if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
                 objects.extend(items.into_iter().map(|item| with_kind(item, id)));
             }

@@ -97,10 +97,11 @@ impl Objects {
         if is_local(cluster) {
             return Ok(Cow::Borrowed(&self.local));
         }
-        let connection = self.clusters().connection(cluster)?;
-        let objects = self.joined.objects(cluster, &connection);
+        let (objects, connection) = self.joined.objects(cluster)?;
         Ok(Cow::Owned(match &self.user {
-            Some(user) if connection.can_impersonate => user.objects(&objects, cluster, &connection),
+            Some(user) if user.impersonates(cluster, connection.can_impersonate) => {
+                user.objects(&objects, cluster, &connection)
+            }
             _ => objects,
         }))
     }
@@ -136,7 +137,8 @@ impl Objects {
     #[must_use]
     pub fn has_user(&self, cluster: &str) -> bool {
         let can_impersonate = || self.clusters().connection(cluster).is_ok_and(|one| one.can_impersonate);
-        self.user.is_some() && (is_local(cluster) || can_impersonate())
+        let user = self.user.as_ref();
+        user.is_some_and(|user| is_local(cluster) || user.impersonates(cluster, can_impersonate()))
     }
 
     /// Returns the client for the controller's own cluster.

@@ -18,6 +18,8 @@ use crate::controllers::oam::trackers::LOCAL;
 use crate::runtime::kube_client::ApiError;
 use crate::runtime::watch::{Document, DocumentCache, GroupKind, ObjectState, Resource, WatchManager};
 
+/// Memory for objects of a joined cluster that is over its share, in bytes. One alone gets half of a budget.
+const OMITTED_BYTES: u64 = 128 << 20;
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The objects of all Applications in one cluster. Clones share the watches.
@@ -42,11 +44,13 @@ impl ClusterObjects {
         Self::with_cache(client, LOCAL, resync, None, cache, changed)
     }
 
-    /// Returns a cache for the namespaces of objects, each with a share of the budget, or for one `owner`.
+    /// Returns a cache for the namespaces of objects, each with a share of the budget, or for one `owner`: a joined
+    /// cluster, which could have objects without end.
     #[must_use]
     pub fn cache(budget: Budget, owner: Option<Arc<str>>) -> DocumentCache {
         DocumentCache {
             budget,
+            omitted: owner.as_ref().map(|_| Budget::new("omitted_objects", OMITTED_BYTES)),
             owner,
             labels: watches::LABELS,
         }
@@ -265,8 +269,8 @@ impl ClusterObjects {
         if !is_dry_run
             && watches::is_selected(&response)
             && let Some(object) = response.as_object()
+            && let Some(object) = self.cache.object(object.clone())
         {
-            let object = self.cache.object(object.clone());
             self.watches
                 .assume_object(&id.group_kind(), &id.api_version, object, is_created);
         }

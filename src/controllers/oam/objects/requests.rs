@@ -61,28 +61,21 @@ impl Route {
     }
 
     pub(super) async fn send(self, client: &Client, request: Request<'_>) -> Result<Value, ObjectError> {
-        Ok(self.send_sized(client, request).await?.0)
+        let text = self.send_text(client, request).await?;
+        // Anyone who may write the object decides how much memory it takes.
+        let bytes = parsed_bytes(&text);
+        if bytes > MAX_DECODED_BYTES {
+            let error = too_large(bytes, MAX_DECODED_BYTES);
+            return Err(invalid(format!("object {} {error}", self.name)));
+        }
+        decode(&text)
     }
 
-    pub(super) async fn send_sized(
-        &self,
-        client: &Client,
-        request: Request<'_>,
-    ) -> Result<(Value, usize), ObjectError> {
-        let is_list = matches!(request, Request::List(_));
+    /// Returns the response as text.
+    pub(super) async fn send_text(&self, client: &Client, request: Request<'_>) -> Result<String, ObjectError> {
         let request = self.build(request).map_err(|error| invalid(error.to_string()))?;
         match call_within(DEADLINE, client.request_text(request)).await? {
-            // Anyone who may write the object decides how much memory it takes.
-            Ok(text) if !is_list && parsed_bytes(&text) > MAX_DECODED_BYTES => {
-                let error = too_large(parsed_bytes(&text), MAX_DECODED_BYTES);
-                Err(invalid(format!("object {} {error}", self.name)))
-            }
-            Ok(text) => {
-                // kube would log a response that cannot be decoded, and it may be a Secret.
-                let decoded = serde_json::from_str(&text)
-                    .map_err(|error| ApiError::unavailable(format!("invalid response: {error}")))?;
-                Ok((decoded, text.len()))
-            }
+            Ok(text) => Ok(text),
             Err(error) if is_not_served(&error) => Err(self.not_installed.clone()),
             Err(error) => Err(ApiError::from(error).into()),
         }
@@ -99,6 +92,12 @@ impl Route {
             Request::Delete(parameters) => path.delete(name, &parameters),
         }
     }
+}
+
+/// kube would log a response that cannot be decoded, and it may be a Secret.
+pub(super) fn decode(text: &str) -> Result<Value, ObjectError> {
+    let decoded = serde_json::from_str(text);
+    decoded.map_err(|error| ApiError::unavailable(format!("invalid response: {error}")).into())
 }
 
 /// Names come from templates. A name of several segments would address another object, or all objects.

@@ -203,7 +203,7 @@ fn concerned(old: Option<Value>, new: Option<Value>) -> Vec<String> {
         changed.lock().push(name.to_string())
     });
     let cache = ClusterObjects::cache(Budget::new("test", 1 << 20), None);
-    let object = |object: Value| Arc::new(cache.object(object.as_object().unwrap().clone()));
+    let object = |object: Value| Arc::new(cache.object(object.as_object().unwrap().clone()).unwrap());
     let event = match (old, new) {
         (None, None) => KindEvent::Kind,
         (old, new) => KindEvent::Object {

@@ -55,6 +55,8 @@ pub(super) struct UserClients {
     impersonate: Box<dyn Fn(&Client) -> Client + Send + Sync>,
     /// By the cluster, with the number of the connection.
     clients: Mutex<HashMap<String, (u64, Client)>>,
+    /// The clusters where requests have the rights of the user.
+    clusters: Mutex<BTreeSet<String>>,
 }
 
 impl UserClients {
@@ -62,7 +64,18 @@ impl UserClients {
         Self {
             impersonate: Box::new(impersonate),
             clients: Mutex::default(),
+            clusters: Mutex::default(),
         }
+    }
+
+    /// Returns true from the first connection on that can impersonate. Checks are left to the rights of the user then, so
+    /// that another credential must not send the requests with its own.
+    pub(super) fn impersonates(&self, cluster: &str, can_impersonate: bool) -> bool {
+        let mut clusters = self.clusters.lock();
+        if can_impersonate {
+            clusters.insert(cluster.to_owned());
+        }
+        clusters.contains(cluster)
     }
 
     /// Reads no object from the cache: the cluster was not asked what the user may read.
@@ -75,5 +88,19 @@ impl UserClients {
         };
         clients.insert(cluster.to_owned(), (connection.number, client.clone()));
         objects.as_user(client, BTreeSet::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_credential_takes_no_request_of_a_user() {
+        let user = UserClients::new(Client::clone);
+        assert!(!user.impersonates("prod", false));
+        assert!(user.impersonates("prod", true));
+        assert!(user.impersonates("prod", false));
+        assert!(!user.impersonates("test", false));
     }
 }

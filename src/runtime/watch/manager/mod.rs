@@ -19,10 +19,10 @@ use tokio::time::{sleep, sleep_until};
 use self::resolve::Requests;
 pub use self::resolve::ResolveError;
 pub use self::state::{KindState, ObjectState, View};
-use super::discovery::{Resource, Served, discover};
+use super::discovery::{MAX_KINDS, Resource, Served, discover};
 use super::discovery_timer::DiscoveryTimer;
 use super::error_policy::ErrorPolicy;
-use super::events::{ObjectEvents, events};
+use super::events::{ObjectEvents, events, limited};
 use super::handles::{KindWatches, WatchHandle, demands};
 use super::planner::plan;
 use super::store::Change;
@@ -219,7 +219,10 @@ where
             resource.name(),
             self.shared.policy(),
             None,
-            move || events::<Generation, _>(client.clone(), &resource, &Scope::All, std::convert::identity),
+            move || {
+                let events = events::<Generation, _>(client.clone(), &resource, &Scope::All, std::convert::identity);
+                limited(events, MAX_KINDS)
+            },
             move |notification| match notification {
                 Notification::Change(Change::Synced { .. }) | Notification::Health | Notification::NotServed => {}
                 Notification::Change(_) => shared.rediscover.notify_one(),

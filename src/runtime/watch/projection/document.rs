@@ -30,8 +30,10 @@ enum Text {
         text: Box<str>,
         _memory: Reservation,
     },
-    /// The digest.
-    Omitted([u8; 32]),
+    Omitted {
+        digest: [u8; 32],
+        _memory: Option<Reservation>,
+    },
 }
 
 /// Objects may be Secrets.
@@ -55,14 +57,14 @@ impl Document {
     pub fn text(&self) -> Option<&str> {
         match &*self.0 {
             Text::Whole { text, .. } => Some(text),
-            Text::Omitted(_) => None,
+            Text::Omitted { .. } => None,
         }
     }
 
     fn digest(&self) -> [u8; 32] {
         match &*self.0 {
             Text::Whole { text, .. } => digest(text),
-            Text::Omitted(digest) => *digest,
+            Text::Omitted { digest, .. } => *digest,
         }
     }
 }
@@ -75,6 +77,8 @@ fn digest(text: &str) -> [u8; 32] {
 #[derive(Clone, Debug)]
 pub struct DocumentCache {
     pub budget: Budget,
+    /// Memory for what is kept of other objects; no limit if `None`.
+    pub omitted: Option<Budget>,
     /// The owner of all objects; each namespace owns its own if `None`.
     pub owner: Option<Arc<str>>,
     /// The labels that are kept beside the document.
@@ -82,12 +86,13 @@ pub struct DocumentCache {
 }
 
 impl DocumentCache {
+    /// Returns `None` for an object that is omitted, if there are too many.
     #[must_use]
-    pub fn object(&self, object: Map<String, Value>) -> Object<Document> {
+    pub fn object(&self, object: Map<String, Value>) -> Option<Object<Document>> {
         self.convert(Whole::of(object))
     }
 
-    pub(in crate::runtime::watch) fn convert(&self, Whole { mut meta, text }: Whole) -> Object<Document> {
+    pub(in crate::runtime::watch) fn convert(&self, Whole { mut meta, text }: Whole) -> Option<Object<Document>> {
         // The text has them, and they may be large.
         meta.owner_references = None;
         if let Some(labels) = &mut meta.labels {
@@ -98,11 +103,34 @@ impl DocumentCache {
         let share = |text: &str| self.budget.try_share(owner, (OBJECT_BYTES + text.len()) as u64);
         let document = match text.map(|text| (share(&text), text)) {
             Ok((Some(memory), text)) => Text::Whole { text, _memory: memory },
-            Ok((None, text)) => Text::Omitted(digest(&text)),
-            Err(digest) => Text::Omitted(digest),
+            Ok((None, text)) => self.omit(owner, &meta, digest(&text))?,
+            Err(digest) => self.omit(owner, &meta, digest)?,
         };
-        Object::new(meta, Document(Arc::new(document)))
+        Some(Object::new(meta, Document(Arc::new(document))))
     }
+
+    fn omit(&self, owner: &str, meta: &ObjectMeta, digest: [u8; 32]) -> Option<Text> {
+        let memory = match &self.omitted {
+            None => None,
+            Some(budget) => Some(budget.try_share(owner, meta_bytes(meta))?),
+        };
+        Some(Text::Omitted {
+            digest,
+            _memory: memory,
+        })
+    }
+}
+
+/// Returns the memory of an object without its text.
+fn meta_bytes(meta: &ObjectMeta) -> u64 {
+    let names = [&meta.namespace, &meta.name, &meta.uid, &meta.resource_version];
+    let names = names.into_iter().flatten().map(String::len);
+    let labels = meta
+        .labels
+        .iter()
+        .flatten()
+        .map(|(name, value)| name.len() + value.len());
+    (OBJECT_BYTES + names.chain(labels).sum::<usize>()) as u64
 }
 
 impl Object<Document> {
@@ -186,13 +214,15 @@ mod tests {
     fn cache(limit: u64) -> DocumentCache {
         DocumentCache {
             owner: None,
+            omitted: None,
             budget: Budget::new("test", limit),
             labels: &["l"],
         }
     }
 
     fn object(value: Value) -> Object<Document> {
-        cache(1 << 20).convert(serde_json::from_value(value).unwrap())
+        let object = serde_json::from_value(value).unwrap();
+        cache(1 << 20).convert(object).unwrap()
     }
 
     #[test]
@@ -204,7 +234,7 @@ mod tests {
             object["metadata"]["name"] = json!(name);
             object["metadata"]["labels"]["other"] = json!("x".repeat(1000));
             object["data"] = json!(content.to_string().repeat(8 << 10));
-            cache.convert(serde_json::from_value(object).unwrap())
+            cache.convert(serde_json::from_value(object).unwrap()).unwrap()
         };
         let held: Vec<_> = (0..9)
             .map(|number| large("greedy", &format!("a-{number}"), 'a'))
@@ -223,6 +253,25 @@ mod tests {
         drop(held);
         assert_eq!(cache.budget.used(), 0);
         assert!(large("greedy", "a-8", 'a').to_value("v1", "Secret").is_some());
+    }
+
+    #[test]
+    fn objects_that_are_omitted_have_a_limit_too() {
+        let cache = DocumentCache {
+            owner: Some("hostile".into()),
+            omitted: Some(Budget::new("omitted", 8 << 10)),
+            ..cache(0)
+        };
+        let convert = |name: &str| {
+            let mut object = secret("7");
+            object["metadata"]["name"] = json!(name);
+            cache.convert(serde_json::from_value(object).unwrap())
+        };
+        assert!(convert(&"a".repeat(8 << 10)).is_none(), "names count");
+        let kept: Vec<_> = (0..100).map_while(|number| convert(&number.to_string())).collect();
+        assert!((2..10).contains(&kept.len()), "{}", kept.len());
+        drop(kept);
+        assert!(convert("a").is_some());
     }
 
     #[test]

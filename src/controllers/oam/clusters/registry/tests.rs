@@ -135,6 +135,27 @@ async fn a_cluster_that_answers_only_probes_is_asked_ever_more_rarely() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_rare_request_without_a_response_is_no_outage() {
+    let mut site = Site::listed();
+    site.store(secret("prod", "hunter2", "1"));
+    let connection = site.up("prod").await;
+    get_pod(&connection).await.unwrap();
+    sleep(Duration::from_secs(60)).await;
+    site.set(Mode::HangingPods);
+    get_pod(&connection).await.unwrap_err();
+    let start = Instant::now();
+    site.up("prod").await;
+    assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
+    get_pod(&connection).await.unwrap_err();
+    let start = Instant::now();
+    site.up("prod").await;
+    assert!(
+        start.elapsed() > Duration::from_millis(500),
+        "it is the second failure in a row"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn half_open_a_cluster_gets_one_request() {
     let mut site = Site::listed();
     site.store(secret("prod", "hunter2", "1"));
@@ -203,6 +224,60 @@ async fn a_cluster_whose_review_fails_is_not_used_without_impersonation() {
     assert!(matches!(site.error("prod"), ClusterError::Unreachable { problem, .. } if problem.contains("500")));
     site.set(Mode::Up);
     assert!(site.up("prod").await.can_impersonate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_right_to_impersonate_is_noticed_when_it_is_granted_later() {
+    let mut site = Site::listed();
+    site.set(Mode::WithoutImpersonation);
+    site.store(secret("prod", "hunter2", "1"));
+    let connection = site.up("prod").await;
+    assert!(!connection.can_impersonate);
+    site.changes();
+    site.set(Mode::Up);
+    assert_eq!(timeout(DEADLINE, site.changes.recv()).await.unwrap().unwrap(), "prod");
+    let granted = site.up("prod").await;
+    assert!(granted.can_impersonate && granted.number == connection.number);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_credential_that_is_not_accepted_makes_no_connection() {
+    let mut site = Site::listed();
+    site.set(Mode::Unauthorized);
+    site.store(secret("prod", "hunter2", "1"));
+    site.tried("prod").await;
+    assert!(matches!(site.error("prod"), ClusterError::Unreachable { problem, .. } if problem.contains("renew it")));
+    site.set(Mode::Up);
+    site.up("prod").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_credential_is_reported_before_it_is_connected() {
+    let mut site = Site::listed();
+    site.store(secret("prod", "hunter2", "1"));
+    site.up("prod").await;
+    site.changes();
+    site.set(Mode::Hanging);
+    site.store(secret("prod", "hunter3", "2"));
+    assert_eq!(timeout(DEADLINE, site.changes.recv()).await.unwrap().unwrap(), "prod");
+    assert!(matches!(site.error("prod"), ClusterError::Connecting { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_monitor_that_panicked_is_started_again() {
+    let mut site = Site::listed();
+    site.set(Mode::Panicking);
+    site.store(secret("prod", "hunter2", "1"));
+    let connecting = site.error("prod");
+    assert!(matches!(connecting, ClusterError::Connecting { .. }));
+    let has_panicked = async {
+        while !site.servers.has_panicked.load(Ordering::SeqCst) {
+            sleep(Duration::from_secs(1)).await;
+        }
+    };
+    timeout(DEADLINE, has_panicked).await.unwrap();
+    site.set(Mode::Up);
+    site.up("prod").await;
 }
 
 #[tokio::test(start_paused = true)]

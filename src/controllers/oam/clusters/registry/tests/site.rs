@@ -27,10 +27,18 @@ pub(super) enum Mode {
     Up,
     Refusing,
     Hanging,
+    /// Only requests for the Pod get no response.
+    HangingPods,
     /// The requests of a new connection and probes get a response, others none.
     ProbesOnly,
     /// Reviews fail.
     WithoutReviews,
+    /// The credential may not impersonate.
+    WithoutImpersonation,
+    /// Only the version has a response for anyone.
+    Unauthorized,
+    /// The task that sends the request panics.
+    Panicking,
 }
 
 /// The API servers: the controller's own, which has the Secrets, and the one of all joined clusters.
@@ -41,6 +49,7 @@ pub(super) struct Servers {
     pub(super) lists: Mutex<Vec<String>>,
     pub(super) mode: Mutex<Mode>,
     pub(super) remote_uid: Mutex<String>,
+    pub(super) has_panicked: AtomicBool,
     /// The path and the time of requests to joined clusters.
     pub(super) requests: Mutex<Vec<(String, Instant)>>,
 }
@@ -84,18 +93,27 @@ impl Servers {
         self.requests.lock().push((path.clone(), Instant::now()));
         let mode = *self.mode.lock();
         let object = match (mode, path.as_str()) {
-            (Mode::Hanging, _) => pending().await,
+            (Mode::Panicking, _) => {
+                self.has_panicked.store(true, Ordering::SeqCst);
+                panic!("a request that panics");
+            }
+            (Mode::Hanging, _) | (Mode::HangingPods, POD) => pending().await,
             (Mode::Refusing, _) | (Mode::ProbesOnly, POD) => {
                 let (host, detail) = ("prod:6443".to_owned(), "connection refused".to_owned());
                 return Err(FetchError::Connect { host, detail }.into());
             }
             (_, "/version") => json!({ "gitVersion": "v1.35.0" }),
+            (Mode::Unauthorized, _) => {
+                let response = Response::builder().status(401);
+                return Ok(response.body(ResponseBody::empty())?);
+            }
             (_, SYSTEM) => json!({ "metadata": { "uid": *self.remote_uid.lock() } }),
             (_, POD) => json!({ "metadata": { "name": "a" } }),
             (Mode::WithoutReviews, _) => {
                 let response = Response::builder().status(500);
                 return Ok(response.body(ResponseBody::empty())?);
             }
+            (Mode::WithoutImpersonation, _) => json!({ "status": { "allowed": false } }),
             _ => json!({ "status": { "allowed": true } }),
         };
         Ok(Response::new(ResponseBody::from(object.to_string())))

@@ -1,7 +1,10 @@
 //! Permits for large responses: of the API server of this process, and of all remote API servers together.
 
+mod long_lines;
+
 use std::sync::Arc;
 
+pub(super) use self::long_lines::limit_lines;
 use crate::budget::{Budget, Reservation};
 
 /// Large responses that are read concurrently. Of a remote API server, one: a slow one delays its own responses.
@@ -25,6 +28,12 @@ pub(super) struct LargeResponses {
     remote: Option<(Budget, Arc<str>)>,
 }
 
+/// Returned on drop.
+pub(super) struct Permits {
+    _own: Reservation,
+    _shared: Option<Reservation>,
+}
+
 impl LargeResponses {
     pub(super) fn local() -> Self {
         Self {
@@ -40,13 +49,20 @@ impl LargeResponses {
         }
     }
 
-    pub(super) async fn acquire(&self, namespace: &str) -> (Reservation, Option<Reservation>) {
+    pub(super) const fn is_remote(&self) -> bool {
+        self.remote.is_some()
+    }
+
+    pub(super) async fn acquire(&self, namespace: &str) -> Permits {
         let own = self.own.acquire(namespace, 1).await;
         let shared = match &self.remote {
             Some((shared, host)) => Some(shared.acquire(host, 1).await),
             None => None,
         };
-        (own, shared)
+        Permits {
+            _own: own,
+            _shared: shared,
+        }
     }
 }
 
