@@ -35,7 +35,7 @@ use report::Row;
 use rig::baseline;
 
 /// In the order of the table.
-const PARTS: &str = "index size many namespaces files import registry apps oam workflows isolation";
+const PARTS: &str = "index size many namespaces files import registry apps oam scale workflows webhooks isolation";
 const RECORD: &str = "--record";
 
 fn main() {
@@ -72,7 +72,9 @@ async fn measure(part: &str) -> Vec<Row> {
         "registry" => registry::run().await,
         "apps" => apps::run().await,
         "oam" => oam::run().await,
+        "scale" => oam::scale().await,
         "workflows" => oam::workflows::run().await,
+        "webhooks" => oam::webhooks::run().await,
         _ => isolation::run().await,
     }
 }

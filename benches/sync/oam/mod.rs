@@ -1,6 +1,7 @@
 //! KubeVela's Applications over a real API server: deployment, requests at rest, drift and memory.
 
 mod render;
+pub mod webhooks;
 pub mod workflows;
 
 use std::path::Path;
@@ -37,7 +38,7 @@ async fn small() -> [Row; 4] {
     let portolan = start(&bench.control_plane.kubeconfig(), &[]);
     let (created, drift) = (bench.created("created", &portolan).await, bench.drift(&portolan).await);
     portolan.end().await;
-    [alone, created, drift, bench.at_rest().await]
+    [alone, created, drift, bench.at_rest(MEMORY).await]
 }
 
 /// Measures memory with one evaluator; by default, a second one starts under load.
@@ -56,6 +57,16 @@ async fn large() -> [Row; 2] {
     let created = bench.created("created", &portolan).await;
     portolan.end().await;
     [alone, created]
+}
+
+/// Measures 3,000 Applications, which are 15,000 objects.
+pub async fn scale() -> Vec<Row> {
+    let bench = Bench::new(3_000, CONTROLLERS).await;
+    let portolan = start(&bench.control_plane.kubeconfig(), &[]);
+    let mut rows = vec![bench.created("created", &portolan).await, bench.drift(&portolan).await];
+    portolan.end().await;
+    rows.extend([bench.restarted().await, bench.at_rest(Peak(250.0)).await]);
+    rows
 }
 
 /// Applications of one webservice, whose Deployment has no pods, with a ConfigMap. A separate control plane, so that watches
@@ -163,7 +174,17 @@ impl Bench {
         row.limits(&[Wall(1.0)])
     }
 
-    async fn at_rest(&self) -> Row {
+    /// Measures the time from the start of a process to the first pass of each Application.
+    async fn restarted(&self) -> Row {
+        let started = Instant::now();
+        let portolan = start(&self.control_plane.kubeconfig(), &[]);
+        let sample = portolan.idle(PASSES, &[], self.size).await;
+        let wall = started.elapsed().as_secs_f64();
+        portolan.end().await;
+        self.row("there at the start", sample.wall(wall))
+    }
+
+    async fn at_rest(&self, memory: Limit) -> Row {
         let (proxy, kubeconfig) = proxied(&self.control_plane).await;
         let portolan = start(&kubeconfig, &["--application-re-sync-period=50s"]);
         let before = portolan.idle(PASSES, &[], self.size).await;
@@ -174,7 +195,7 @@ impl Bench {
         assert!(passes >= self.size, "all are reconciled again, not {passes}");
         portolan.end().await;
         let row = self.row("60 s at rest with a re-sync of each", sample);
-        let row = row.limits(&[MEMORY, Requests(0)]);
+        let row = row.limits(&[memory, Requests(0)]);
         row.limit(&format!("0 evaluations ({evaluations})"), evaluations == 0)
     }
 

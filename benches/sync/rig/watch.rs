@@ -12,6 +12,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 const PATIENCE: Duration = Duration::from_secs(300);
+/// The control plane alone needs 200 ms for each KubeVela Application.
+const MILLISECONDS_FOR_EACH: u64 = 500;
 
 type Seen = HashMap<String, Shown>;
 
@@ -61,8 +63,19 @@ impl StatusWatch {
             let times = seen.values().filter_map(|shown| shown.since(expected));
             times.collect::<Vec<_>>()
         };
-        self.until(|seen| times(seen).into_iter().max().filter(|_| times(seen).len() == count))
-            .await
+        let patience = PATIENCE.max(Duration::from_millis(MILLISECONDS_FOR_EACH * count as u64));
+        let last = self.within(patience, |seen| {
+            let times = times(seen);
+            times.iter().max().copied().filter(|_| times.len() == count)
+        });
+        last.await.unwrap_or_else(|| {
+            let seen = self.seen.borrow();
+            let missing = count.saturating_sub(times(&seen).len());
+            let others = seen.iter().filter(|(_, shown)| shown.since(expected).is_none());
+            let others = others.map(|(name, shown)| (name, shown.value.as_ref().map(|(value, _)| value)));
+            let others: Vec<_> = others.take(3).collect();
+            panic!("{missing} of {count} objects are not {expected} within {patience:?}, such as {others:?}")
+        })
     }
 
     pub async fn one(&self, name: &str, expected: &str) -> Instant {
@@ -75,10 +88,15 @@ impl StatusWatch {
     }
 
     async fn until<T>(&self, found: impl Fn(&Seen) -> Option<T>) -> T {
+        let reached = self.within(PATIENCE, found).await;
+        reached.unwrap_or_else(|| panic!("the statuses are reached within {PATIENCE:?}"))
+    }
+
+    /// Returns `None` on a timeout.
+    async fn within<T>(&self, patience: Duration, found: impl Fn(&Seen) -> Option<T>) -> Option<T> {
         let mut seen = self.seen.clone();
-        let reached = tokio::time::timeout(PATIENCE, seen.wait_for(|seen| found(seen).is_some())).await;
-        let reached = reached.unwrap_or_else(|_| panic!("the statuses are reached within {PATIENCE:?}"));
-        found(&reached.expect("the watch continues")).expect("it was found")
+        let reached = tokio::time::timeout(patience, seen.wait_for(|seen| found(seen).is_some())).await;
+        found(&reached.ok()?.expect("the watch continues"))
     }
 }
 
