@@ -292,7 +292,7 @@ fn progress(candidates: &[Candidate<'_>]) -> CollectProgress {
     if texts.is_empty() {
         return CollectProgress::Done;
     }
-    // What is held back waits for others, which decide when to look again. Nobody reports that clusters are known again.
+    // What is held back waits for others, which decide when to look again. No event reports that clusters are known again.
     let is_unreported = |state: &State| matches!(state, State::Waiting | State::Unreachable(ClusterError::Unknown(_)));
     let is_waiting = (candidates.iter()).any(|candidate| is_unreported(&candidate.state));
     CollectProgress::Waiting {
