@@ -19,9 +19,7 @@ use portolan::api::oam::{ManagedResource, RawManifest, ResourceTracker, crds};
 use portolan::budget::Budget;
 use portolan::controllers::oam::clusters::{ClusterSettings, JoinedClusters};
 use portolan::controllers::oam::collect::{CollectError, CollectProgress, Collector, Mark, Subject};
-use portolan::controllers::oam::objects::{
-    CachedObject, ClusterKinds, ClusterObjects, JoinedSettings, ObjectId, Objects,
-};
+use portolan::controllers::oam::objects::{ClusterKinds, ClusterObjects, JoinedSettings, Objects};
 use portolan::controllers::oam::policies::{GarbageCollect, SelectedResources};
 use portolan::controllers::oam::trackers::{self, AppIdentity, Inventory, ResourceKey, Tracker, TrackerType, encode};
 use portolan::http::{Fetcher, Settings};
@@ -145,16 +143,6 @@ impl Scene {
 
     fn owner_labels(&self) -> Value {
         json!({ "app.oam.dev/name": self.app.name.name, "app.oam.dev/namespace": self.app.name.namespace })
-    }
-
-    /// Waits until the cache has objects. A pass does not confirm the absence of others beside one that fails.
-    async fn until_cached(&self, entries: &[ManagedResource]) {
-        let objects = &self.collector.objects;
-        let is_cached = |entry| matches!(objects.cached(&ObjectId::of_entry(entry)), CachedObject::Found(_));
-        eventually(SOON, "objects in the cache", async || {
-            entries.iter().all(is_cached).then_some(())
-        })
-        .await;
     }
 
     /// Creates a ConfigMap with the labels of the Application. Returns its entry for a tracker.

@@ -67,7 +67,7 @@ pub(super) async fn can_impersonate(transport: &RemoteTransport) -> Result<bool,
     };
     match send(transport, REVIEWS, Some(&review)).await {
         Ok(reviewed) => Ok(reviewed.pointer("/status/allowed").and_then(Value::as_bool) == Some(true)),
-        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404 | 405) => Ok(false),
+        Err(kube::Error::Api(status)) if matches!(status.code, 403..=405) => Ok(false),
         Err(error) => Err(failure(&error)),
     }
 }

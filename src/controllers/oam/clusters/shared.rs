@@ -23,11 +23,14 @@ type Transport = Result<(RemoteTransport, Uri), String>;
 /// Returns the transport to a cluster, or the reason why its credential is refused. Sends nothing.
 pub(super) type Connector = Box<dyn Fn(ClusterCredential) -> BoxFuture<'static, Transport> + Send + Sync>;
 
+/// Gets the name of a cluster that has changed.
+type OnChange = Box<dyn Fn(&str) + Send + Sync>;
+
 pub(super) struct Shared {
     pub(super) settings: ClusterSettings,
     pub(super) options: RemoteOptions,
     connector: Connector,
-    on_change: OnceLock<Box<dyn Fn(&str) + Send + Sync>>,
+    on_change: OnceLock<OnChange>,
     own_uid: OnceCell<Option<String>>,
     connections: AtomicU64,
 }
