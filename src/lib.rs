@@ -34,6 +34,7 @@ pub mod jq;
 pub mod manager;
 pub mod oci;
 pub mod runtime;
+pub mod serve;
 pub mod server;
 pub mod text;
 pub mod trace;

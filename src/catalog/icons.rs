@@ -6,6 +6,7 @@ use sqlx::FromRow;
 
 use super::engine::{Transaction, execute, select};
 use super::files::failures;
+use super::repositories::ReposRow;
 use super::{Catalog, Error, SaveOutcome, StoredBytes, record, stored_bytes};
 use crate::api::NamespacedName;
 
@@ -78,6 +79,8 @@ impl Catalog {
             if !is_current(tx, name, uid, icon).await? {
                 return Ok(SaveOutcome::Obsolete);
             }
+            // Locked before the charts, as in a commit.
+            let repos = ReposRow::find(tx, name).await?;
             let (statement, raw_icon) = (tx.choose(SQLITE, POSTGRES), BASE64_STANDARD.encode(png));
             if execute!(tx, statement, name, &icon.chart_id, &icon.url, &raw_icon) > 0 {
                 let bytes = StoredBytes {
@@ -85,6 +88,9 @@ impl Catalog {
                     files: 0,
                 };
                 stored_bytes::add(tx, name, bytes).await?;
+                if let Some(repos) = repos {
+                    repos.touch(tx, name).await?;
+                }
             }
             failures::delete_icon(tx, name, icon).await?;
             Ok(SaveOutcome::Written)

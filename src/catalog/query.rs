@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use futures::TryStreamExt;
-use sqlx::types::Json;
+use sqlx::FromRow;
 
 use super::{
     Baseline, Catalog, ChartInfo, Error, ErrorKind, Fingerprint, HistoryEntry, Record,
@@ -12,9 +12,6 @@ use super::{
     record::unsigned,
 };
 use crate::api::NamespacedName;
-
-const MAX_WORDS: usize = 16;
-const MAX_WORD_CHARS: usize = 256;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RepositorySummary {
@@ -36,30 +33,49 @@ impl RepositorySummary {
     }
 }
 
-#[derive(Clone, Debug, Default)]
-pub struct Search {
-    /// Case-insensitive substrings that must all match the name, the description or a keyword.
-    pub words: Vec<String>,
-    pub namespace: Option<String>,
-    pub repository: Option<String>,
-    pub limit: u32,
-    pub offset: u32,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SearchResults {
-    /// Charts whose name matches come first, shorter names before longer names.
-    pub hits: Vec<Hit>,
-    pub has_more: bool,
-}
-
+/// Tells readers of a repository what has changed since they read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hit {
-    pub repository: NamespacedName,
-    pub chart: String,
-    pub version: String,
-    pub app_version: String,
-    pub description: String,
+pub struct RepositoryKeys {
+    pub name: NamespacedName,
+    pub charts: ChartsKey,
+    /// `None` if only Kubeapps' syncer has written the repository.
+    pub record: Option<RecordKey>,
+}
+
+/// Changes with every write of the charts, by Portolan or by Kubeapps' syncer.
+#[derive(Clone, Debug, PartialEq, Eq, FromRow)]
+pub struct ChartsKey {
+    repos_id: i64,
+    checksum: Option<String>,
+    last_update: Option<String>,
+}
+
+/// Changes with every write of the record, also by a sync that changed no charts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordKey {
+    pub uid: String,
+    pub revision: i64,
+}
+
+#[derive(FromRow)]
+struct KeysRow {
+    namespace: String,
+    name: String,
+    #[sqlx(flatten)]
+    charts: ChartsKey,
+    uid: Option<String>,
+    revision: Option<i64>,
+}
+
+impl From<KeysRow> for RepositoryKeys {
+    fn from(row: KeysRow) -> Self {
+        let record = row.uid.zip(row.revision);
+        Self {
+            name: NamespacedName::new(row.namespace, row.name),
+            charts: row.charts,
+            record: record.map(|(uid, revision)| RecordKey { uid, revision }),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,34 +110,63 @@ impl Catalog {
         Ok(summaries.into_values().collect())
     }
 
-    pub async fn search(&self, search: &Search) -> Result<SearchResults, Error> {
-        let patterns: Vec<String> = search.words.iter().take(MAX_WORDS).map(|word| pattern(word)).collect();
-        // One extra row shows if there are more.
-        let limit = i64::from(search.limit) + 1;
-        let rows: Vec<(String, String, String, String, String, String)> = self
-            .read("search the charts", "", async |connection| {
-                let statement = sql!(connection, "search.sql");
-                Ok(on_engine!(connection.executor(), executor => sqlx::query_as(statement)
-                    .bind(Json(&patterns))
-                    .bind(&search.namespace)
-                    .bind(&search.repository)
-                    .bind(limit)
-                    .bind(i64::from(search.offset))
-                    .fetch_all(executor)
-                    .await?))
-            })
-            .await?;
-        let hit = |(namespace, name, chart, version, app_version, description)| Hit {
-            repository: NamespacedName { namespace, name },
-            chart,
-            version,
-            app_version,
-            description,
-        };
-        let mut hits: Vec<Hit> = rows.into_iter().map(hit).collect();
-        let has_more = hits.len() > search.limit as usize;
-        hits.truncate(search.limit as usize);
-        Ok(SearchResults { hits, has_more })
+    /// Returns the keys of all repositories that may have charts, in one namespace or in all. Read them before the charts:
+    /// a write in between then shows as a change.
+    pub async fn repository_keys(&self, namespace: Option<&str>) -> Result<Vec<RepositoryKeys>, Error> {
+        const JOINED: &str = "SELECT r.namespace, r.name, CAST(r.id AS BIGINT) AS repos_id, r.checksum, r.last_update,
+                p.uid, p.revision
+            FROM repos r LEFT JOIN portolan_repositories p ON p.namespace = r.namespace AND p.name = r.name
+            WHERE CAST($1 AS TEXT) IS NULL OR r.namespace = $1";
+        const OF_KUBEAPPS: &str = "SELECT r.namespace, r.name, CAST(r.id AS BIGINT) AS repos_id, r.checksum,
+                r.last_update, CAST(NULL AS TEXT) AS uid, CAST(NULL AS BIGINT) AS revision
+            FROM repos r WHERE CAST($1 AS TEXT) IS NULL OR r.namespace = $1";
+        let mut found = self.keys(JOINED, namespace).await?;
+        if found.is_none() {
+            // Portolan's tables are missing in a database that only Kubeapps has written.
+            found = self.keys(OF_KUBEAPPS, namespace).await?;
+        }
+        Ok(found.unwrap_or_default())
+    }
+
+    /// Returns `None` if a table is missing.
+    async fn keys(
+        &self,
+        statement: &'static str,
+        namespace: Option<&str>,
+    ) -> Result<Option<Vec<RepositoryKeys>>, Error> {
+        self.read("list the repositories", "", async |connection| {
+            let rows: Vec<KeysRow> = on_engine!(connection.executor(), executor =>
+                sqlx::query_as(statement).bind(namespace).fetch_all(executor).await?);
+            Ok(Some(rows.into_iter().map(RepositoryKeys::from).collect()))
+        })
+        .await
+    }
+
+    /// Passes `chart_id` and `info` of each stored chart of a repository to `visit`, with one row in memory.
+    pub async fn visit_charts(
+        &self,
+        name: &NamespacedName,
+        mut visit: impl FnMut(Option<&str>, &str) + Send,
+    ) -> Result<(), Error> {
+        const SELECT: &str = "SELECT chart_id, CAST(info AS TEXT) FROM charts
+            WHERE repo_name = $1 AND repo_namespace = $2";
+        self.read(
+            "read the charts of the repository",
+            &name.namespace,
+            async |connection| {
+                on_engine!(connection.executor(), executor => {
+                    let mut rows = sqlx::query_as::<_, (Option<String>, String)>(SELECT)
+                        .bind(&name.name)
+                        .bind(&name.namespace)
+                        .fetch(executor);
+                    while let Some((chart_id, info)) = rows.try_next().await? {
+                        visit(chart_id.as_deref(), &info);
+                    }
+                });
+                Ok(())
+            },
+        )
+        .await
     }
 
     /// Returns a chart in one namespace, or in each namespace with a repository of this name.
@@ -212,30 +257,5 @@ impl Catalog {
     pub async fn history(&self, name: &NamespacedName, limit: u32) -> Result<Vec<HistoryEntry>, Error> {
         let newest = async |connection: &mut Connection| history::newest(connection, name, limit).await;
         self.read("read the sync history", &name.namespace, newest).await
-    }
-}
-
-/// Returns a LIKE pattern that finds the word anywhere, with wildcards escaped.
-fn pattern(word: &str) -> String {
-    let mut pattern = String::from("%");
-    for c in word.chars().filter(|c| *c != '\0').take(MAX_WORD_CHARS) {
-        if matches!(c, '%' | '_' | '\\') {
-            pattern.push('\\');
-        }
-        pattern.push(c);
-    }
-    pattern.push('%');
-    pattern
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn wildcards_in_a_word_are_escaped() {
-        assert_eq!(pattern("cms"), "%cms%");
-        assert_eq!(pattern("100%_\\\0x"), "%100\\%\\_\\\\x%");
-        assert_eq!(pattern(&"x".repeat(1000)).len(), MAX_WORD_CHARS + 2);
     }
 }

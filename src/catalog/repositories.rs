@@ -55,6 +55,26 @@ impl ReposRow {
         })
     }
 
+    /// Shows readers that charts have changed outside of a commit. Our record follows if Portolan wrote the row last;
+    /// otherwise the write of another process stays detectable.
+    pub(super) async fn touch(&self, tx: &mut Transaction, name: &NamespacedName) -> Result<(), Error> {
+        const UPDATE_REPOS: &str = "UPDATE repos SET last_update = $3 WHERE namespace = $1 AND name = $2";
+        const UPDATE_RECORD: &str = "UPDATE portolan_repositories SET repos_last_update = $3
+            WHERE namespace = $1 AND name = $2 AND repos_id = $4 AND repos_checksum = $5 AND repos_last_update = $6";
+        let last_update = go_time(Timestamp::now());
+        execute!(tx, UPDATE_REPOS, name, &last_update);
+        execute!(
+            tx,
+            UPDATE_RECORD,
+            name,
+            &last_update,
+            self.id,
+            &self.checksum,
+            &self.last_update
+        );
+        Ok(())
+    }
+
     /// Copies the values into our record, so that changes by other writers are detected.
     pub(super) async fn store_values(&self, tx: &mut Transaction, name: &NamespacedName) -> Result<(), Error> {
         const UPDATE: &str =

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::support::{files_below, project};
 
 /// Imports that each module is allowed, besides `text`, `clock`, `trace` and `budget`, which import nothing of ours.
-const ALLOWED: [(&str, &[&str]); 19] = [
+const ALLOWED: [(&str, &[&str]); 20] = [
     ("budget", &[]),
     ("text", &[]),
     ("clock", &[]),
@@ -34,6 +34,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
         &["controllers", "runtime", "cue", "http", "server", "api"],
     ),
     ("controllers", &["runtime"]),
+    ("serve", &["runtime", "catalog", "server", "api"]),
     (
         "manager",
         &[
@@ -57,6 +58,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
             "controllers::apprepository",
             "controllers::application",
             "controllers::oam",
+            "serve",
             "runtime",
             "cue",
             "catalog",

@@ -3,7 +3,7 @@
 use portolan::catalog::{MissingIcon, SaveOutcome};
 use rstest::rstest;
 
-use super::{Fixture, On, at, chart, repository};
+use super::{Fixture, On, at, chart, repository, search::snapshot};
 
 async fn wanted(fixture: &Fixture, seconds: i64) -> Vec<MissingIcon> {
     fixture
@@ -118,6 +118,22 @@ async fn a_saved_icon_clears_its_failures(#[values(On::Sqlite, On::Postgres)] on
         SaveOutcome::Written
     );
     assert_eq!(fixture.tables.count("portolan_icons").await, 0);
+}
+
+#[rstest]
+#[tokio::test]
+async fn readers_see_a_saved_icon_and_portolan_that_it_saved_it(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("a", &["1.0.0"])]).await;
+    let catalog = &fixture.catalog;
+    let mut snapshot = snapshot(catalog).await;
+    let icon = wanted(&fixture, 0).await.remove(0);
+    for changed in [1, 0] {
+        catalog.save_icon(&repository(), "uid-1", &icon, b"PNG").await.unwrap();
+        assert_eq!(snapshot.refresh(catalog).await.unwrap(), changed);
+        assert!(snapshot.charts().all(|(_, chart)| chart.has_icon));
+    }
+    assert!(catalog.record(&repository()).await.unwrap().unwrap().trusted);
 }
 
 #[rstest]

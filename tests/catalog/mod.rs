@@ -23,6 +23,7 @@ mod recovery;
 mod registries;
 mod retention;
 mod scale;
+mod search;
 mod skipped_files;
 mod sqlite_file;
 mod tombstones;

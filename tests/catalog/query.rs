@@ -2,119 +2,13 @@
 
 use portolan::api::NamespacedName;
 use portolan::catalog::Fence;
-use portolan::catalog::query::Search;
 use portolan::catalog::{Catalog, ErrorKind, Record, SyncCommit};
 use rstest::rstest;
 
-use super::{Fixture, On, chart, commit::hostile_names, record, repository, rows};
-
-fn words(words: &[&str]) -> Search {
-    Search {
-        words: words.iter().map(|word| (*word).into()).collect(),
-        limit: 100,
-        ..Search::default()
-    }
-}
-
-async fn names(catalog: &Catalog, search: &Search) -> Vec<String> {
-    let found = catalog.search(search).await.unwrap();
-    found.hits.into_iter().map(|hit| hit.chart).collect()
-}
-
-#[rstest]
-#[tokio::test]
-async fn matches_in_names_come_before_descriptions_and_keywords(#[values(On::Sqlite, On::Postgres)] on: On) {
-    let fixture = Fixture::new(on).await;
-    let mut by_description = chart("aaa", &["1.0.0"]);
-    by_description.description = "Like WordPress, only smaller".into();
-    let mut by_keyword = chart("bbb", &["1.0.0"]);
-    by_keyword.keywords = Some(vec!["blog".into(), "wordpress".into()]);
-    let mut silent = chart("zzz", &["1.0.0"]);
-    silent.keywords = None;
-    fixture
-        .sync(vec![
-            by_description,
-            by_keyword,
-            chart("my-wordpress-exporter", &["1.0.0"]),
-            chart("wordpress", &["2.0.0", "1.0.0"]),
-            silent,
-        ])
-        .await;
-    let catalog = &fixture.catalog;
-    assert_eq!(
-        names(catalog, &words(&["wordpress"])).await,
-        ["wordpress", "my-wordpress-exporter", "aaa", "bbb"]
-    );
-    assert_eq!(names(catalog, &words(&["PRESS", "blog"])).await, ["bbb"]);
-    assert_eq!(names(catalog, &words(&["wordpress", "nowhere"])).await, [""; 0]);
-    assert_eq!(names(catalog, &words(&[])).await.len(), 5);
-    let found = catalog.search(&words(&["wordpress"])).await.unwrap();
-    let hit = &found.hits[0];
-    assert_eq!(hit.repository, repository());
-    assert_eq!((hit.version.as_str(), hit.app_version.as_str()), ("2.0.0", "app-2.0.0"));
-    assert_eq!(hit.description, "wordpress for everybody");
-    assert!(!found.has_more);
-
-    let page = |limit, offset| Search {
-        limit,
-        offset,
-        ..words(&["wordpress"])
-    };
-    let first = catalog.search(&page(3, 0)).await.unwrap();
-    assert_eq!((first.hits.len(), first.has_more), (3, true));
-    let second = catalog.search(&page(3, 3)).await.unwrap();
-    assert_eq!((second.hits.len(), second.has_more), (1, false));
-}
-
-#[rstest]
-#[tokio::test]
-async fn a_search_can_be_limited_to_a_namespace_and_a_repository(#[values(On::Sqlite, On::Postgres)] on: On) {
-    let fixture = Fixture::new(on).await;
-    fixture.sync(vec![chart("mysql", &["1.0.0"])]).await;
-    for (namespace, name) in [("kubeapps", "other"), ("team", "stable")] {
-        let record = Record::new(NamespacedName::new(namespace, name), "uid");
-        let charts = rows(vec![chart("mysql", &["1.0.0"])]);
-        fixture
-            .catalog
-            .commit(SyncCommit::new(record, None, "x"), charts)
-            .await
-            .unwrap();
-    }
-    let search = |namespace: Option<&str>, repository: Option<&str>| Search {
-        namespace: namespace.map(Into::into),
-        repository: repository.map(Into::into),
-        ..words(&["mysql"])
-    };
-    assert_eq!(names(&fixture.catalog, &search(None, None)).await.len(), 3);
-    assert_eq!(names(&fixture.catalog, &search(Some("kubeapps"), None)).await.len(), 2);
-    assert_eq!(names(&fixture.catalog, &search(None, Some("stable"))).await.len(), 2);
-    assert_eq!(
-        names(&fixture.catalog, &search(Some("team"), Some("stable")))
-            .await
-            .len(),
-        1
-    );
-    assert_eq!(
-        names(&fixture.catalog, &search(Some("team"), Some("other")))
-            .await
-            .len(),
-        0
-    );
-}
-
-#[rstest]
-#[tokio::test]
-async fn wildcards_and_quotes_in_a_word_are_literal(#[values(On::Sqlite, On::Postgres)] on: On) {
-    let fixture = Fixture::new(on).await;
-    let mut charts: Vec<_> = hostile_names().iter().map(|name| chart(name, &["1.0.0"])).collect();
-    charts.push(chart("plain", &["1.0.0"]));
-    fixture.sync(charts).await;
-    let catalog = &fixture.catalog;
-    assert_eq!(names(catalog, &words(&["%_\\"])).await, ["100%_\\"]);
-    assert_eq!(names(catalog, &words(&["pl_in"])).await, [""; 0]);
-    assert_eq!(names(catalog, &words(&["') OR true"])).await.len(), 1);
-    assert_eq!(names(catalog, &words(&["plain\0"])).await, ["plain"]);
-}
+use super::{
+    Fixture, On, chart, record, repository, rows,
+    search::{find, snapshot},
+};
 
 #[rstest]
 #[tokio::test]
@@ -209,7 +103,7 @@ async fn a_database_that_only_kubeapps_has_written_can_be_read(#[values(On::Sqli
     assert_eq!(reader.records().await.unwrap(), []);
     assert_eq!(reader.record(&repository()).await.unwrap(), None);
     assert_eq!(reader.history(&repository(), 10).await.unwrap(), []);
-    assert_eq!(names(&reader, &words(&["a"])).await, ["a"]);
+    assert_eq!(find(&snapshot(&reader).await, &["a"]), ["a"]);
     assert_eq!(reader.show("stable", "a", None).await.unwrap().len(), 1);
     reader.ping().await.unwrap();
     fixture
@@ -217,6 +111,7 @@ async fn a_database_that_only_kubeapps_has_written_can_be_read(#[values(On::Sqli
         .execute("DROP TABLE files; DROP TABLE charts; DROP TABLE repos")
         .await;
     assert_eq!(reader.repositories().await.unwrap(), []);
+    assert_eq!(find(&snapshot(&reader).await, &[]), [""; 0]);
     assert_eq!(*reader.rebuilt().borrow(), 0);
 }
 

@@ -13,6 +13,7 @@ use super::{
     Fixture, On, at, chart,
     files::{names, of, save, wanted},
     record, repository, rows,
+    search::snapshot,
 };
 
 /// Orders versions as texts, newest first.
@@ -274,6 +275,30 @@ async fn expired_versions_are_deleted_without_a_sync_and_only_for_the_same_uid(
     assert!(fixture.catalog.record(&repository()).await.unwrap().unwrap().trusted);
     let committed = sync(&fixture, Some(keep(101)), vec![chart("a", &["3"]), chart("c", &["1"])]).await;
     assert_eq!(counts(&committed), (0, 0, 0, 2, 1));
+}
+
+#[rstest]
+#[tokio::test]
+async fn readers_see_that_expired_versions_are_deleted_and_portolan_that_it_did_it(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+    #[values(false, true)] is_written_by_others: bool,
+) {
+    let fixture = Fixture::new(on).await;
+    let catalog = &fixture.catalog;
+    sync(&fixture, Some(keep(0)), vec![chart("a", &["2", "1"])]).await;
+    sync(&fixture, Some(keep(1)), vec![chart("a", &["2"])]).await;
+    if is_written_by_others {
+        fixture.tables.execute("UPDATE repos SET last_update = 'theirs'").await;
+    }
+    let mut snapshot = snapshot(catalog).await;
+    let drop_at = async |seconds| catalog.drop_expired(&repository(), "uid-1", at(seconds)).await.unwrap();
+    assert_eq!(drop_at(100).await, 0);
+    assert_eq!(snapshot.refresh(catalog).await.unwrap(), 0);
+    assert_eq!(drop_at(101).await, 1);
+    assert_eq!(snapshot.refresh(catalog).await.unwrap(), 1);
+    // Otherwise the next sync would compare every chart, or skip the charts of another writer.
+    let record = catalog.record(&repository()).await.unwrap().unwrap();
+    assert_eq!(record.trusted, !is_written_by_others);
 }
 
 #[rstest]

@@ -180,6 +180,42 @@ async fn commands_print_tables_and_json() {
     assert_eq!(shown["chartVersions"][0]["version"], "1.2.0");
 }
 
+/// Searches a database for a chart as it is spelled, and with a typing error.
+async fn typing_errors_are_forgiven(world: &World, database_url: &str) {
+    let run = async |arguments: &[&str]| {
+        let mut command = command(arguments);
+        command.args(["--database-url", database_url]);
+        execute(command).await
+    };
+    let charts: [(&str, &[&str]); 2] = [("wordpress", &["2.0.0-rc.1", "1.0.0"]), ("web", &["1.0.0"])];
+    let url = world.serve("stable", crate::cluster::index(&charts));
+    run(&["sync", "stable", &url, "helm"]).await.ok();
+    for (word, is_similar) in [("wordpress", false), ("wrodpress", true), ("wordpres-", true)] {
+        let found = run(&["search", word]).await;
+        assert_eq!(found.stderr.contains("similar name: 1"), is_similar, "{found:#?}");
+        assert!(found.ok().contains("stable/wordpress  1.0.0"), "{word}");
+        let found = run(&["search", word, "-o", "json"]).await.json();
+        let expected = json!([{
+            "namespace": "default", "repository": "stable", "chart": "wordpress", "version": "1.0.0", "appVersion": "",
+            "description": "A chart", "fuzzy": is_similar,
+        }]);
+        assert_eq!(found, expected, "{word}");
+    }
+    assert_eq!(run(&["search", "wep"]).await.ok(), "no charts found\n");
+}
+
+#[tokio::test]
+async fn a_search_forgives_typing_errors_in_sqlite() {
+    let world = World::new().await;
+    typing_errors_are_forgiven(&world, &world.database_url()).await;
+}
+
+#[tokio::test]
+async fn a_search_forgives_typing_errors_in_postgres() {
+    let database = postgres::database().await;
+    typing_errors_are_forgiven(&World::new().await, &database.url).await;
+}
+
 #[tokio::test]
 async fn the_history_of_a_repository_is_shown_newest_first() {
     let world = World::new().await;
@@ -290,5 +326,7 @@ async fn a_database_of_kubeapps_can_be_read_and_is_not_changed() {
     .await
     .unwrap();
     run(&["status"]).await.ok();
-    run(&["search"]).await.ok();
+    let found = run(&["search"]).await;
+    assert!(found.stderr.contains("not readable: 1"), "{found:#?}");
+    found.ok();
 }

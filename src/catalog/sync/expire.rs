@@ -8,6 +8,7 @@ use super::batch::{Batch, RowChange};
 use super::diff::delete_charts;
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Transaction, execute, select};
+use crate::catalog::repositories::ReposRow;
 use crate::catalog::{Catalog, ChartInfo, ChartRow, CommitSummary, Error, record, stored_bytes};
 
 impl Catalog {
@@ -40,6 +41,8 @@ async fn drop_all(tx: &mut Transaction, name: &NamespacedName, now: i64) -> Resu
     const SELECT: &str = "SELECT chart_id, version FROM portolan_kept_versions
         WHERE namespace = $1 AND name = $2 AND expires <= $3";
     const DELETE: &str = "DELETE FROM portolan_kept_versions WHERE namespace = $1 AND name = $2 AND expires <= $3";
+    // Locked before the charts, as in a commit.
+    let repos = ReposRow::find(tx, name).await?;
     let rows: Vec<(String, String)> = select!(fetch_all, tx, SELECT, name, now);
     let mut expired: HashMap<String, HashSet<String>> = HashMap::new();
     for (chart_id, version) in rows {
@@ -70,6 +73,9 @@ async fn drop_all(tx: &mut Transaction, name: &NamespacedName, now: i64) -> Resu
     delete_charts(tx, name, &empty, &mut written.bytes).await?;
     stored_bytes::add(tx, name, written.bytes).await?;
     execute!(tx, DELETE, name, now);
+    if let Some(repos) = repos.filter(|_| dropped > 0) {
+        repos.touch(tx, name).await?;
+    }
     Ok(dropped)
 }
 
