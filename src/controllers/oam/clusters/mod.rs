@@ -7,7 +7,7 @@ pub mod credential;
 mod error;
 mod gateway;
 mod guard;
-pub mod identities;
+mod identities;
 mod link;
 pub mod managed;
 mod monitor;

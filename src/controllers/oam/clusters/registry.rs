@@ -1,8 +1,8 @@
 //! The joined clusters and their connections.
 //!
 //! ```text
-//!  Secrets, metadata only ──watch──► JoinedClusters ──first use──► Monitor, a task per cluster ──► Link ──► connection
-//!  ManagedClusters ─────────watch──────►
+//!  Secrets, metadata only ──watch──┬─► JoinedClusters ──first use──► Monitor, a task per cluster ──► Link ──► connection
+//!  ManagedClusters, if served ─────┘
 //! ```
 
 mod entries;

@@ -31,7 +31,10 @@ impl Server {
         }
         let (code, object) = if !self.is_served.load(Ordering::SeqCst) {
             self.ended.fetch_add(usize::from(is_watch), Ordering::SeqCst);
-            (404, json!({ "code": 404, "reason": "NotFound", "message": "not found" }))
+            (
+                404,
+                json!({ "code": 404, "reason": "NotFound", "message": "not found" }),
+            )
         } else if is_list {
             let items = self.objects.lock().clone();
             (200, json!({ "metadata": { "resourceVersion": "5" }, "items": items }))
