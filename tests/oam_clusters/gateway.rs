@@ -72,8 +72,7 @@ impl Gateway {
         self.cluster.answer(request).await.unwrap_or_else(|| text(502))
     }
 
-    async fn managed(&self, path: &str, request: &Request) -> Response<Body> {
-        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+    async fn managed(&self, path: &str, is_watch: bool) -> Response<Body> {
         match path {
             _ if self.managed.is_empty() => text(404),
             "" => api(OCM, "managedclusters", "ManagedCluster"),
@@ -96,7 +95,10 @@ async fn answer(State(gateway): State<Arc<Gateway>>, request: Request) -> Respon
         None => {}
     }
     match path.strip_prefix(OCM) {
-        Some(path) => gateway.managed(path, &request).await,
+        Some(path) => {
+            let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            gateway.managed(path, is_watch).await
+        }
         None => gateway.own.answer(request).await.unwrap_or_else(|| text(502)),
     }
 }

@@ -33,11 +33,11 @@ pub(super) async fn check(client: &Client, namespace: &str, connector: &Connecto
         Ok(secrets) => secrets,
         Err(error) if error.is_forbidden() && usage.clusters.is_empty() => {
             return vec![fine(format!(
-                "no right to list Secrets in namespace {namespace}, so Applications can't use joined clusters; see the chart \
-                 value oam.clusters.enabled"
+                "no right to look for joined clusters, so Applications can't use them; see the chart value \
+                 oam.clusters.enabled: {error}"
             ))];
         }
-        Err(error) => return vec![Err(format!("failed to list Secrets of clusters: {error}"))],
+        Err(error) => return vec![Err(format!("failed to look for joined clusters: {error}"))],
     };
     let checked = stream::iter(&secrets).map(|secret| usage.check(connector, secret));
     let checked: Vec<Option<Checked>> = checked.buffered(MAX_CONCURRENT).collect().await;
