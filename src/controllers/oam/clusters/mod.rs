@@ -87,7 +87,7 @@ pub async fn joined_clusters(client: &Client, namespace: &str) -> Result<Vec<Joi
 }
 
 fn too_many(namespace: &str) -> String {
-    format!("namespace {namespace} has more than {MAX_CLUSTERS} Secrets of clusters")
+    format!("more than {MAX_CLUSTERS} clusters are joined by Secrets in namespace {namespace} and by ManagedClusters")
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Secret;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::ask;
+use super::ask::{self, Answers};
 use super::circuit::Circuit;
 use super::connection::{Connection, RemoteTransport};
 use super::credential::{ClusterAccess, CredentialError, Fingerprint};
@@ -126,13 +126,7 @@ impl Monitor {
         let is_gateway = matches!(access, ClusterAccess::Gateway);
         let (transport, url) = self.shared.transport(&self.cluster, access).await?;
         let mut retries = Retries::default();
-        let answers = loop {
-            match ask::answers(&transport).await {
-                Ok(answers) => break answers,
-                Err(problem) => self.fail(problem),
-            }
-            retries.wait().await;
-        };
+        let answers = self.answers(&transport, &mut retries).await;
         if let Some(uid) = &answers.system_uid
             && self.shared.is_own(&self.cluster, uid).await
         {
@@ -159,6 +153,17 @@ impl Monitor {
         self.connected(&connection, &circuit);
         self.supervise(&transport, connection, circuit, retries).await;
         Ok(())
+    }
+
+    /// Asks the cluster until it answers.
+    async fn answers(&self, transport: &RemoteTransport, retries: &mut Retries) -> Answers {
+        loop {
+            match ask::answers(transport).await {
+                Ok(answers) => return answers,
+                Err(problem) => self.fail(problem),
+            }
+            retries.wait().await;
+        }
     }
 
     /// Probes the cluster while the circuit is open. Never ends.
