@@ -19,7 +19,9 @@ use crate::controllers::{Controller, SetupContext, Source, application, apprepos
 use crate::http::Fetcher;
 use crate::runtime::controller::{self, Key};
 use crate::runtime::kube_client::metrics::RequestMetrics;
-use crate::runtime::kube_client::{ApiError, ConnectOptions, api_server_endpoint, api_server_of_pod, connect};
+use crate::runtime::kube_client::{
+    ApiError, ConnectOptions, api_server_endpoint, api_server_of_pod, connect, connect_transport,
+};
 use crate::runtime::leader_election;
 use crate::runtime::ownership::OwnershipFilter;
 use crate::runtime::shards::Shards;
@@ -164,6 +166,8 @@ async fn set_up_oam(
     oam.joined.requests = metrics.requests.clone();
     if let SourceOptions::Cluster(cluster) = &options.source {
         oam.joined.write_fence.clone_from(&cluster.write_fence);
+        let gateway = connect_transport(cluster).await.map_err(Error::from_display)?;
+        oam.joined.gateway = Some(oam::GatewayClient(gateway));
     }
     let webhooks = prepare_webhooks(&options.source, &oam, parts, &metrics.requests, patience).await?;
     Ok(oam::setup(context, &oam, parts, webhooks))

@@ -292,3 +292,29 @@ async fn clusters_are_listed_with_the_reasons_why_some_are_refused() {
         "the authority (ca.crt or ca) contains no certificate; store certificates in PEM"
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_of_type_cluster_proxy_is_accepted_and_needs_cluster_gateway() {
+    let site = Site::new().await;
+    site.create_secret(json!({
+        "apiVersion": "v1", "kind": "Secret", "stringData": { "token": "hunter2" },
+        "metadata": {
+            "name": "proxied",
+            "labels": {
+                "cluster.core.oam.dev/cluster-credential-type": TOKEN,
+                "cluster.core.oam.dev/cluster-endpoint-type": "ClusterProxy",
+            },
+        },
+    }))
+    .await;
+    let text = site.cluster(&["list"]).await.ok();
+    assert_line(&text, "proxied - ServiceAccountToken ClusterProxy yes -");
+    let output = site.cluster(&["check"]).await;
+    assert_no_secrets(&output);
+    assert_problem(
+        &output.stdout,
+        "proxied",
+        "install cluster-gateway, or join the cluster with endpoint type Const",
+    );
+    assert_eq!(output.failed(1), "error: 1 cluster failed\n");
+}

@@ -190,3 +190,17 @@ async fn a_token_that_becomes_wrong_is_named_and_nothing_counts_as_deleted() {
     site.until_gone(APPLICATION, "shop").await;
     assert_eq!(east.get(CONFIG_MAP, "settings").await, None);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secret_of_an_older_kubevela_joins_its_cluster() {
+    let fleet = Fleet::without_clusters().await;
+    let (site, east) = (&fleet.site, &fleet.east);
+    let labels = json!({ "cluster.core.oam.dev/cluster-credential": "X509Certificate" });
+    let data = fleet.certificate(VALID);
+    fleet.put_secret("east", "kubernetes.io/tls", &labels, &data).await;
+    let _portolan = fleet.portolan(&[PATIENT]).await;
+    site.declare("shop", placed(&[config("settings", "one")], &["east"]))
+        .await;
+    site.until_running("shop").await;
+    assert_kept(east, "settings", "one").await;
+}

@@ -103,13 +103,20 @@ impl Fleet {
     /// Creates or replaces the Secret of a cluster, as `vela cluster join` writes it.
     pub async fn join_with(&self, name: &str, type_: &str, mut labels: Value, data: Value) {
         labels[CREDENTIAL_TYPE] = type_.into();
-        labels[ENDPOINT_TYPE] = "Const".into();
+        if labels[ENDPOINT_TYPE].is_null() {
+            labels[ENDPOINT_TYPE] = "Const".into();
+        }
+        self.put_secret(name, "Opaque", &labels, &data).await;
+    }
+
+    /// Creates or replaces a Secret beside the definitions.
+    pub async fn put_secret(&self, name: &str, type_: &str, labels: &Value, data: &Value) {
         let data = data.as_object().unwrap().iter();
         let data: BTreeMap<_, _> = data
             .map(|(key, text)| (key, ByteString(text.as_str().unwrap().as_bytes().to_vec())))
             .collect();
         let secret = json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": data,
+            "apiVersion": "v1", "kind": "Secret", "type": type_, "data": data,
             "metadata": { "name": name, "labels": labels },
         });
         let apply = PatchParams::apply("tests").force();

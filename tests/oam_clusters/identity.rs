@@ -112,3 +112,25 @@ async fn a_right_that_the_credential_lacks_is_named_until_it_is_granted() {
     site.until_running("shop").await;
     assert!(has("one")(&east.get(CONFIG_MAP, "settings").await.unwrap()));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_credential_that_may_impersonate_users_only_does_not_act_for_service_accounts() {
+    let fleet = Fleet::without_clusters().await;
+    let (site, east) = (&fleet.site, &fleet.east);
+    let rules = json!([
+        { "apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"] },
+        { "apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"] },
+    ]);
+    let data = fleet.limited(&east.control_plane.url(), rules).await;
+    fleet.join_with("east", TOKEN, json!({}), data).await;
+    let _portolan = fleet.portolan(&[PATIENT]).await;
+    declare(site, "shop", placed(&[config("settings", "one")], &["east"])).await;
+    let words = "the credential of cluster east may impersonate other identities, but no serviceaccounts";
+    site.until_said("shop", words).await;
+    assert_eq!(east.get(CONFIG_MAP, "settings").await, None);
+    // Without an identity, the credential's rights count.
+    site.declare("other", placed(&[config("other", "one")], &["east"]))
+        .await;
+    site.until_running("other").await;
+    assert!(has("one")(&east.get(CONFIG_MAP, "other").await.unwrap()));
+}

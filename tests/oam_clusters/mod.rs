@@ -8,6 +8,7 @@ mod crash;
 mod credentials;
 mod drift;
 pub mod fleet;
+mod gateway;
 mod health;
 mod hostile;
 mod identity;

@@ -92,6 +92,7 @@ impl Scene {
         let resync = Duration::from_secs(300);
         let clusters = JoinedClusters::new(ClusterSettings {
             client: client.clone(),
+            gateway: client.clone(),
             namespace: app.name.namespace.clone(),
             fetcher: Fetcher::new(Settings::default()).unwrap(),
             allow_insecure: false,

@@ -267,7 +267,11 @@ async fn joined_clusters_add_permissions_on_the_secrets_beside_the_definitions()
         "--set=oam.enabled=true,oam.clusterAdmin=false,oam.definitions.namespace=apps,oam.clusters.enabled=true";
     let all = permissions(&[settings]).await;
     assert_eq!(all["sea:portolan:clusters in apps"], ["secrets: get list watch"]);
-    let added = ["namespaces kube-system: get"];
+    let added = [
+        "namespaces kube-system: get",
+        "clustergateways/proxy: get create update patch delete",
+        "managedclusters: get list watch",
+    ];
     assert_eq!(all["sea:portolan:oam in everywhere"][OAM.len()..], added);
     let admin = permissions(&["--set=oam.enabled=true,oam.clusters.enabled=true"]).await;
     assert!(!admin.keys().any(|role| role.contains("clusters")), "{admin:#?}");

@@ -13,8 +13,8 @@ use super::{Error, failed_to};
 
 /// List and check the clusters that are joined for Applications of KubeVela
 ///
-/// A joined cluster is a Secret of cluster-gateway in the namespace of the definitions. The controller connects to the clusters
-/// that Applications use.
+/// A joined cluster is a Secret of cluster-gateway in the namespace of the definitions, or a ManagedCluster of Open Cluster
+/// Management. The controller connects to the clusters that Applications use.
 #[derive(Args, Debug)]
 pub struct Cluster {
     #[command(subcommand)]

@@ -6,7 +6,7 @@ use axum::http::{Request, header::CONTENT_TYPE};
 use clap::Args;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use k8s_openapi::api::core::v1::Secret;
-use kube::Client;
+use kube::{Client, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -15,10 +15,10 @@ use super::cluster::ClusterFlags;
 use super::fetch::AddressFlags;
 use crate::cmd::{Error, failed_to};
 use crate::controllers::oam::clusters::connection::{connect, failure, remote_options};
-use crate::controllers::oam::clusters::credential::ClusterCredential;
+use crate::controllers::oam::clusters::credential::ClusterAccess;
 use crate::http::{Fetcher, Settings};
 use crate::runtime::kube_client::metrics::RequestMetrics;
-use crate::runtime::kube_client::{RemoteOptions, api_server_endpoint, api_server_of_pod};
+use crate::runtime::kube_client::{RemoteOptions, api_server_endpoint, api_server_of_pod, connect_transport};
 
 const VERSION: &str = "/version";
 
@@ -42,12 +42,14 @@ impl ConnectorFlags {
             allow_loopback: self.addresses.allow_loopback || api_server.is_none(),
             ..Settings::default()
         });
-        let own = api_server_endpoint(&cluster.connect_options()?).await?;
+        let options = cluster.connect_options()?;
+        let own = api_server_endpoint(&options).await?;
         let fetcher = fetcher.map_err(failed_to("create the HTTP client"))?;
         Ok(Connector {
             fetcher: fetcher
                 .without_api_server([own].into_iter().chain(api_server).collect())
                 .await,
+            gateway: connect_transport(&options).await?,
             allow_insecure: self.allow_insecure_clusters,
             options: remote_options(None),
         })
@@ -57,6 +59,8 @@ impl ConnectorFlags {
 /// Makes clients of joined clusters.
 pub struct Connector {
     fetcher: Fetcher,
+    /// Sends requests through cluster-gateway.
+    gateway: Client,
     allow_insecure: bool,
     options: RemoteOptions,
 }
@@ -64,8 +68,9 @@ pub struct Connector {
 impl Connector {
     /// Returns a client, or the reason why the cluster is refused. Sends nothing to it.
     pub async fn connect(&self, secret: &Secret) -> Result<Client, String> {
-        let credential = ClusterCredential::parse(secret, self.allow_insecure).map_err(|error| error.to_string())?;
-        connect(credential, &self.fetcher, &RequestMetrics::default(), &self.options).await
+        let access = ClusterAccess::parse(secret, self.allow_insecure).map_err(|error| error.to_string())?;
+        let (name, requests) = (secret.name_any(), RequestMetrics::default());
+        connect(&name, access, &self.fetcher, &self.gateway, &requests, &self.options).await
     }
 }
 

@@ -1,6 +1,6 @@
 //! The clusters that have objects of Applications, as commands reach them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use crate::api::is_object_name;
 use crate::cmd::Error;
 use crate::cmd::flags::cluster::ClusterFlags;
 use crate::cmd::flags::joined::{ConnectorFlags, version};
+use crate::controllers::oam::clusters::managed::{ManagedCluster, managed_clusters};
 use crate::controllers::oam::clusters::{CREDENTIAL_TYPE, JoinedCluster, joined_clusters};
 use crate::controllers::oam::render::release::context_version;
 use crate::controllers::oam::trackers::{LOCAL, cluster_name, is_local};
@@ -23,10 +24,14 @@ use crate::runtime::kube_client::{ApiError, call, call_within};
 /// The time for the first request to a joined cluster, with DNS and TLS.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Returns the Secrets of all joined clusters, sorted by name.
+/// Returns the Secrets of all joined clusters, and those that ManagedClusters would have, sorted by name.
 pub async fn secrets(client: &Client, namespace: &str) -> Result<Vec<Secret>, ApiError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let mut secrets = objects::list_all(&api, &ListParams::default().labels(CREDENTIAL_TYPE)).await?;
+    let names: BTreeSet<String> = secrets.iter().map(ResourceExt::name_any).collect();
+    let managed = managed_clusters(client).await?.into_iter();
+    let managed = managed.filter(|cluster| !names.contains(&cluster.name_any()));
+    secrets.extend(managed.map(ManagedCluster::into_secret));
     secrets.sort_by_key(ResourceExt::name_any);
     Ok(secrets)
 }
@@ -148,6 +153,11 @@ impl Clusters {
                 secret.map_err(|error| format!("failed to read its Secret in namespace {namespace}: {error}"))?;
             if let Some(secret) = secret.filter(|secret| secret.labels().contains_key(CREDENTIAL_TYPE)) {
                 return Ok(secret);
+            }
+            let managed = managed_clusters(&self.own).await;
+            let managed = managed.map_err(|error| format!("failed to look for its ManagedCluster: {error}"))?;
+            if let Some(cluster) = managed.into_iter().find(|cluster| cluster.name_any() == name) {
+                return Ok(cluster.into_secret());
             }
         }
         Err(format!(

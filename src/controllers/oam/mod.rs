@@ -25,8 +25,8 @@ pub mod webhooks;
 pub mod workflow;
 
 pub use options::{
-    ApplyOnceMode, CertificateSource, ControllerVersions, JoinedOptions, Options, ReviewOptions, SelfSigned,
-    WebhookOptions, shard_label,
+    ApplyOnceMode, CertificateSource, ControllerVersions, GatewayClient, JoinedOptions, Options, ReviewOptions,
+    SelfSigned, WebhookOptions, shard_label,
 };
 pub use reconciler::{CONFIRMED, TRACKER_FINALIZER as APPLICATION_FINALIZER, failure_reasons};
 pub use start::{SharedParts, setup};

@@ -1,5 +1,8 @@
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use kube::Client;
 
 use crate::api::oam::compression::Format;
 use crate::api::oam::labels::{MASTER_SHARD, SHARD_ID};
@@ -88,9 +91,21 @@ pub struct JoinedOptions {
     pub fetcher: Fetcher,
     /// Accepts API servers that are not verified (`--allow-insecure-clusters`).
     pub allow_insecure: bool,
+    /// Sends requests through cluster-gateway, without limits; the controller's own client if `None`.
+    pub gateway: Option<GatewayClient>,
     pub requests: RequestMetrics,
     /// That of the controller's own client: only the process that leads writes.
     pub write_fence: Option<WriteFence>,
+}
+
+/// A client of the controller's own API server.
+#[derive(Clone)]
+pub struct GatewayClient(pub Client);
+
+impl fmt::Debug for GatewayClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GatewayClient")
+    }
 }
 
 impl JoinedOptions {
@@ -101,6 +116,7 @@ impl JoinedOptions {
             is_enabled: true,
             fetcher,
             allow_insecure,
+            gateway: None,
             requests: RequestMetrics::default(),
             write_fence: None,
         }

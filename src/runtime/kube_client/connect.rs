@@ -39,6 +39,29 @@ pub struct ConnectOptions {
 pub struct ConnectError(String);
 
 pub async fn connect(options: &ConnectOptions, requests: &RequestMetrics) -> Result<Client, ConnectError> {
+    let config = prepared_config(options).await?;
+    let host = host_label(&config.cluster_url);
+    let builder = ClientBuilder::try_from(config).map_err(|error| unusable(&error))?;
+    let builder = with_layers(builder, options.write_fence.clone(), HostMetrics { requests, host });
+    let builder = builder.with_layer(&layer_fn(|service| MapResult::new(service, observe)));
+    let limiter = options
+        .limits
+        .map(|limits| RequestLimiter::new(limits, requests.in_flight()));
+    Ok(limit_responses(builder.build(), limiter, LargeResponses::local()))
+}
+
+/// Returns a client without limits, fence and metrics: the transport of clients that have their own.
+pub async fn connect_transport(options: &ConnectOptions) -> Result<Client, ConnectError> {
+    let config = prepared_config(options).await?;
+    let builder = ClientBuilder::try_from(config).map_err(|error| unusable(&error))?;
+    Ok(builder.build())
+}
+
+fn unusable(error: &kube::Error) -> ConnectError {
+    ConnectError(format!("failed to create a client for the API server: {error}"))
+}
+
+async fn prepared_config(options: &ConnectOptions) -> Result<Config, ConnectError> {
     let mut config = config(options).await?;
     // The work queue retries and logs; a client that retries silently only holds a worker.
     config.default_retry = false;
@@ -46,15 +69,7 @@ pub async fn connect(options: &ConnectOptions, requests: &RequestMetrics) -> Res
     config.read_timeout = Some(READ_TIMEOUT);
     let user_agent = concat!("portolan/", env!("CARGO_PKG_VERSION"));
     config.headers.push((USER_AGENT, HeaderValue::from_static(user_agent)));
-    let host = host_label(&config.cluster_url);
-    let builder = ClientBuilder::try_from(config)
-        .map_err(|error| ConnectError(format!("failed to create a client for the API server: {error}")))?;
-    let builder = with_layers(builder, options.write_fence.clone(), HostMetrics { requests, host });
-    let builder = builder.with_layer(&layer_fn(|service| MapResult::new(service, observe)));
-    let limiter = options
-        .limits
-        .map(|limits| RequestLimiter::new(limits, requests.in_flight()));
-    Ok(limit_responses(builder.build(), limiter, LargeResponses::local()))
+    Ok(config)
 }
 
 /// Adds what clients of all API servers have.

@@ -1,16 +1,20 @@
 use std::fmt::Debug;
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::NamespaceResourceScope;
+use futures::StreamExt;
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::api::ObjectMeta;
+use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
 
 use super::error_policy::ErrorPolicy;
 use super::events::{Events, events_of, selected_events_of};
 use super::store::{Change, Health, Source, Store, Stored};
 use super::watcher::{Notification, Watch};
-use super::{Object, Scope, Selection, discovery};
+use super::{Object, Scope, Selection, discovery, map};
 use crate::api::{NamespacedName, Partial};
 
 /// The version is the projection, so that each new version is a change.
@@ -72,6 +76,8 @@ pub enum MetadataEvent {
     Deleted(Arc<ObjectMeta>),
     /// All objects are known, or known again.
     Listed,
+    /// The API server does not serve the kind.
+    NotServed,
     /// The objects are not known (any more), with the reason.
     Failed(String),
 }
@@ -94,9 +100,43 @@ pub async fn watch_metadata<K>(
         })
     };
     let description = discovery::Resource::of::<K>(true).name();
-    events_watch(description, poll, open, on_event)
+    events_watch(description, Store::default(), poll, open, on_event)
         .run_despite_panics()
         .await;
+}
+
+/// Same for the objects of a kind without namespaces that `is_kept` accepts. It gets whole objects. `store` has what was
+/// reported by an earlier watch, of which this one reports the differences.
+pub async fn watch_cluster_metadata<K>(
+    client: Client,
+    store: Store<Arc<ObjectMeta>>,
+    poll: Duration,
+    is_kept: fn(&K) -> bool,
+    on_event: impl Fn(MetadataEvent) + Send + Sync + 'static,
+) where
+    K: Resource<DynamicType = (), Scope = ClusterResourceScope>,
+    K: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let api: Api<K> = Api::all(client);
+    let open = move || {
+        let events = selected_events_of(api.clone(), None, move |object: K| {
+            (is_kept(&object), labeled(object.meta().clone()))
+        });
+        events.filter_map(|event| ready(kept(event).transpose())).boxed()
+    };
+    let description = discovery::Resource::of::<K>(false).name();
+    events_watch(description, store, poll, open, on_event)
+        .run_despite_panics()
+        .await;
+}
+
+/// An object that is not kept counts as deleted.
+fn kept<T>(event: Result<Event<(bool, T)>, watcher::Error>) -> Result<Option<Event<T>>, watcher::Error> {
+    Ok(match event? {
+        Event::InitApply((false, _)) => None,
+        Event::Apply((false, object)) => Some(Event::Delete(object)),
+        event => Some(map(event, |(_, object)| object)),
+    })
 }
 
 /// Annotations may contain the content.
@@ -113,11 +153,11 @@ fn labeled(meta: ObjectMeta) -> Arc<ObjectMeta> {
 
 fn events_watch(
     description: String,
+    store: Store<Arc<ObjectMeta>>,
     poll: Duration,
     open: impl Fn() -> Events<Arc<ObjectMeta>> + Send + Sync + 'static,
     on_event: impl Fn(MetadataEvent) + Send + Sync + 'static,
 ) -> Watch<Arc<ObjectMeta>> {
-    let store: Store<Arc<ObjectMeta>> = Store::default();
     let reported = store.clone();
     Watch {
         description,
@@ -136,7 +176,7 @@ fn events_watch(
                     Health::Healthy | Health::Polled { .. } if reported.is_synced() => MetadataEvent::Listed,
                     Health::Healthy | Health::Polled { .. } => return,
                 },
-                Notification::NotServed => return,
+                Notification::NotServed => MetadataEvent::NotServed,
             };
             on_event(event);
         }),
@@ -169,9 +209,8 @@ impl Stored for Arc<ObjectMeta> {
 
 #[cfg(test)]
 mod tests {
-    use futures::{StreamExt, stream};
+    use futures::stream;
     use kube::core::Status;
-    use kube::runtime::watcher::{self, Event};
 
     use super::*;
 
@@ -253,6 +292,17 @@ mod tests {
         );
     }
 
+    #[test]
+    fn an_object_that_is_not_kept_is_not_listed_and_counts_as_deleted() {
+        let kept = |event: Event<(bool, &'static str)>| format!("{:?}", kept(Ok(event)).unwrap());
+        assert_eq!(kept(Event::InitApply((false, "a"))), "None");
+        assert_eq!(kept(Event::InitApply((true, "a"))), "Some(InitApply(\"a\"))");
+        assert_eq!(kept(Event::Apply((false, "a"))), "Some(Delete(\"a\"))");
+        assert_eq!(kept(Event::Apply((true, "a"))), "Some(Apply(\"a\"))");
+        assert_eq!(kept(Event::Delete((false, "a"))), "Some(Delete(\"a\"))");
+        assert_eq!(kept(Event::InitDone), "Some(InitDone)");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_interrupted_list_is_not_complete() {
         let mut events = list(&[("a", "1")]);
@@ -295,7 +345,8 @@ mod tests {
             None => stream::pending().boxed(),
         };
         let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
-        let watch = events_watch("secrets".to_owned(), Duration::from_secs(30), open, move |event| {
+        let poll = Duration::from_secs(30);
+        let watch = events_watch("secrets".to_owned(), Store::default(), poll, open, move |event| {
             sender.send(event).unwrap();
         });
         tokio::time::timeout(Duration::from_secs(100), watch.run())

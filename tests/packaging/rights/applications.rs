@@ -64,6 +64,8 @@ async fn kubevelas_applications_need_exactly_the_granted_rights() {
         "core.oam.dev/applicationrevisions" => grant.verb == "get",
         // Read only if a webhook guards the group, which would disturb other tests.
         "discovery.k8s.io/endpointslices" => true,
+        // Used only with cluster-gateway, and with Open Cluster Management.
+        "cluster.core.oam.dev/clustergateways/proxy" | "cluster.open-cluster-management.io/managedclusters" => true,
         // The tests have installed the CRDs before.
         "apiextensions.k8s.io/customresourcedefinitions" => matches!(grant.verb.as_str(), "create" | "patch"),
         _ => false,

@@ -9,10 +9,12 @@ use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 
 use crate::api::oam::ResourceTracker;
-use crate::cmd::flags::joined::{Connector, may};
+use crate::cmd::flags::joined::{Connector, may, version};
 use crate::cmd::output::checks::{Checked, Finding, fine};
 use crate::cmd::vela::joined::secrets;
 use crate::cmd::vela::objects::list_all;
+use crate::controllers::oam::clusters::IdentityKinds;
+use crate::controllers::oam::clusters::credential::{CLUSTER_PROXY, ENDPOINT_TYPE};
 use crate::controllers::oam::trackers::{decode, is_local};
 use crate::runtime::kube_client::{ApiError, call_within};
 
@@ -31,11 +33,11 @@ pub(super) async fn check(client: &Client, namespace: &str, connector: &Connecto
         Ok(secrets) => secrets,
         Err(error) if error.is_forbidden() && usage.clusters.is_empty() => {
             return vec![fine(format!(
-                "no right to list Secrets in namespace {namespace}, so Applications can't use joined clusters; see the chart \
-                 value oam.clusters.enabled"
+                "no right to look for joined clusters, so Applications can't use them; see the chart value \
+                 oam.clusters.enabled: {error}"
             ))];
         }
-        Err(error) => return vec![Err(format!("failed to list Secrets of clusters: {error}"))],
+        Err(error) => return vec![Err(format!("failed to look for joined clusters: {error}"))],
     };
     let checked = stream::iter(&secrets).map(|secret| usage.check(connector, secret));
     let checked: Vec<Option<Checked>> = checked.buffered(MAX_CONCURRENT).collect().await;
@@ -92,18 +94,48 @@ impl ClusterUse {
         if !self.clusters.contains(&name) {
             return None;
         }
-        let allowed = call_within(DEADLINE, may(&client, "impersonate", "", "users")).await;
-        Some(match allowed.map_err(|error| error.to_string()).flatten() {
-            Ok(true) => fine(format!(
-                "cluster {name}: the credential may impersonate the users of Applications"
-            )),
-            Ok(false) => Ok(Finding::Warning(format!(
-                "cluster {name}: the credential may not impersonate users, so Applications with an identity have all of its \
-                 rights there"
-            ))),
+        let found = match secret.labels().get(ENDPOINT_TYPE).map(String::as_str) {
+            Some(CLUSTER_PROXY) => call_within(DEADLINE, gateway(&client)).await,
+            _ => call_within(DEADLINE, impersonation(&client)).await,
+        };
+        let found = found.map_err(|error| error.to_string()).flatten();
+        Some(match found {
+            Ok((true, text)) => fine(format!("cluster {name}: {text}")),
+            Ok((false, text)) => Ok(Finding::Warning(format!("cluster {name}: {text}"))),
             Err(problem) => Err(format!("cluster {name}: {problem}")),
         })
     }
+}
+
+/// Says whose rights Applications with an identity have in a cluster. True if they are those of the identity.
+async fn impersonation(client: &Client) -> Result<(bool, String), String> {
+    let reviews = IdentityKinds::RESOURCES.map(|resource| may(client, "impersonate", "", resource));
+    let [users, groups, service_accounts] = reviews;
+    let allowed = IdentityKinds::of([users.await?, groups.await?, service_accounts.await?]);
+    let missing = allowed.missing(IdentityKinds::ALL);
+    Ok(match allowed {
+        IdentityKinds::ALL => (
+            true,
+            "the credential may impersonate the users of Applications".to_owned(),
+        ),
+        IdentityKinds::NONE => (
+            false,
+            "the credential may not impersonate users, so Applications with an identity have all of its rights there"
+                .to_owned(),
+        ),
+        _ => (
+            false,
+            format!("the credential may not impersonate {missing}, so Applications with such an identity fail there"),
+        ),
+    })
+}
+
+async fn gateway(client: &Client) -> Result<(bool, String), String> {
+    version(client).await?;
+    let text = "cluster-gateway reaches it; Applications with an identity need `clustergateways/proxy` in the cluster of \
+                Portolan, and have the rights of the credential there unless cluster-gateway has the feature gate \
+                ClientIdentityPenetration";
+    Ok((true, text.to_owned()))
 }
 
 /// Without the CRDs, which another check names, there is nothing.

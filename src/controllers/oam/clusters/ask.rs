@@ -14,6 +14,7 @@ use tower::ServiceExt;
 
 use super::circuit::NoResponse;
 use super::connection::{RemoteTransport, failure};
+use super::identities::IdentityKinds;
 
 /// The time limit of a request, with its response.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -25,7 +26,7 @@ pub(super) const SYSTEM_NAMESPACE: &str = "kube-system";
 
 pub(super) struct Answers {
     pub(super) version: Value,
-    pub(super) can_impersonate: bool,
+    pub(super) can_impersonate: IdentityKinds,
     /// None if the credential may not read it.
     pub(super) system_uid: Option<String>,
 }
@@ -51,14 +52,22 @@ pub(super) async fn version(transport: &RemoteTransport) -> Result<Value, String
 
 /// An answer that is no refusal fails the attempt: without impersonation, users have the rights of the credential. So does
 /// a credential that is not accepted: anyone may read the version.
-pub(super) async fn can_impersonate(transport: &RemoteTransport) -> Result<bool, String> {
+///
+/// The right to impersonate some by name is no right: who is impersonated is not known here.
+pub(super) async fn can_impersonate(transport: &RemoteTransport) -> Result<IdentityKinds, String> {
+    let [users, groups, service_accounts] = IdentityKinds::RESOURCES.map(|kind| may_impersonate(transport, kind));
+    let (users, groups, service_accounts) = futures::try_join!(users, groups, service_accounts)?;
+    Ok(IdentityKinds::of([users, groups, service_accounts]))
+}
+
+async fn may_impersonate(transport: &RemoteTransport, resource: &str) -> Result<bool, String> {
     let text = |text: &str| Some(text.to_owned());
     let review = SelfSubjectAccessReview {
         spec: SelfSubjectAccessReviewSpec {
             resource_attributes: Some(ResourceAttributes {
                 verb: text("impersonate"),
                 group: text(""),
-                resource: text("users"),
+                resource: text(resource),
                 ..ResourceAttributes::default()
             }),
             non_resource_attributes: None,

@@ -11,7 +11,9 @@ use serde_json::Value;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceExt};
 
-use super::credential::ClusterCredential;
+use super::credential::{ClusterAccess, ClusterCredential};
+use super::gateway;
+use super::identities::IdentityKinds;
 use crate::http::{API_SERVER, FetchError, Fetcher};
 use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::runtime::kube_client::write_fence::WriteFence;
@@ -41,8 +43,8 @@ pub struct Connection {
     pub client: Client,
     /// The response of `GET /version`.
     pub version: Value,
-    /// The credential may impersonate users in the cluster.
-    pub can_impersonate: bool,
+    /// The identities that requests may have instead of the credential's.
+    pub can_impersonate: IdentityKinds,
     /// Differs between connections.
     pub number: u64,
 }
@@ -68,14 +70,19 @@ pub fn remote_options(write_fence: Option<WriteFence>) -> RemoteOptions {
 
 /// Returns a client of a cluster, or the reason why there is none. Sends nothing yet.
 ///
-/// The fetcher decides which addresses are allowed.
+/// The fetcher decides which addresses are allowed. `gateway` sends requests through cluster-gateway, and has no limits.
 pub async fn connect(
-    credential: ClusterCredential,
+    cluster: &str,
+    access: ClusterAccess,
     fetcher: &Fetcher,
+    gateway: &Client,
     requests: &RequestMetrics,
     options: &RemoteOptions,
 ) -> Result<Client, String> {
-    let (transport, url) = transport(credential, fetcher).await?;
+    let (transport, url) = match access {
+        ClusterAccess::Direct(credential) => transport(*credential, fetcher).await?,
+        ClusterAccess::Gateway => gateway::transport(gateway, cluster)?,
+    };
     Ok(connect_remote(transport, &url, requests, options))
 }
 
@@ -155,8 +162,7 @@ mod tests {
 
     async fn refused(credential: ClusterCredential) -> String {
         let fetcher = Fetcher::new(Settings::default()).unwrap();
-        let connected = connect(credential, &fetcher, &RequestMetrics::default(), &remote_options(None)).await;
-        let problem = connected.err().unwrap();
+        let problem = transport(credential, &fetcher).await.err().unwrap();
         assert!(!problem.contains("hunter2"), "{problem}");
         problem
     }

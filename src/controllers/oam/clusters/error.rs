@@ -9,6 +9,12 @@ pub enum ClusterError {
     /// The Secret is not usable until it changes.
     #[error("cluster {cluster} is refused: {problem}")]
     Refused { cluster: String, problem: String },
+    /// The identity of an Application, which must not get the rights of the credential instead.
+    #[error(
+        "the credential of cluster {cluster} may impersonate other identities, but no {missing}; grant it the verb \
+         impersonate on {missing} there"
+    )]
+    NotImpersonated { cluster: String, missing: String },
     /// The first attempt with this credential has not ended.
     #[error("cluster {cluster} is being connected")]
     Connecting { cluster: String },

@@ -13,6 +13,7 @@ use tower::{BoxError, Service};
 
 use super::circuit::{Circuit, NoResponse};
 use super::connection::{HEAD_LIMITS, RemoteTransport, transport_failure};
+use super::gateway::GatewayError;
 use crate::http::FetchError;
 use crate::runtime::kube_client::response_size::is_watch;
 
@@ -62,8 +63,8 @@ impl Service<Request<Body>> for GuardedTransport {
 
 /// Returns false for a response that is refused, and for a request that can't be sent to any server.
 fn is_outage(error: &BoxError) -> bool {
-    let error = error.downcast_ref::<FetchError>();
-    error.is_some_and(|error| !matches!(error, FetchError::BadRedirect { .. }))
+    let failure = error.downcast_ref::<FetchError>();
+    error.is::<GatewayError>() || failure.is_some_and(|error| !matches!(error, FetchError::BadRedirect { .. }))
 }
 
 #[cfg(test)]
@@ -131,6 +132,14 @@ mod tests {
         sent(&guarded, "GET", OBJECT).await.unwrap_err();
         let problem = guarded.circuit.problem().unwrap();
         assert!(problem.contains("failed to connect to prod:6443"), "{problem}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_gateway_that_is_down_opens_the_circuit() {
+        let guarded = guarded(Duration::ZERO, || Err(GatewayError::NotServed.into()));
+        sent(&guarded, "GET", OBJECT).await.unwrap_err();
+        let problem = guarded.circuit.problem().unwrap();
+        assert!(problem.contains("install cluster-gateway"), "{problem}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,20 +5,27 @@ mod circuit;
 pub mod connection;
 pub mod credential;
 mod error;
+mod gateway;
 mod guard;
+mod identities;
 mod link;
+pub mod managed;
 mod monitor;
 mod registry;
 mod shared;
+mod upgrade;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 
 pub use self::connection::Connection;
 pub use self::error::ClusterError;
+pub use self::identities::IdentityKinds;
+use self::managed::managed_clusters;
 pub use self::registry::{ClusterCounts, ClusterSettings, JoinedClusters};
 use crate::runtime::kube_client::{ApiError, call};
 
@@ -59,7 +66,7 @@ impl ClusterSelector {
     }
 }
 
-/// Reads no data of Secrets.
+/// Returns the clusters with a Secret, and the ManagedClusters without one. Reads no data of Secrets.
 pub async fn joined_clusters(client: &Client, namespace: &str) -> Result<Vec<JoinedCluster>, ApiError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let parameters = ListParams::default().labels(CREDENTIAL_TYPE).limit(MAX_CLUSTERS);
@@ -67,15 +74,20 @@ pub async fn joined_clusters(client: &Client, namespace: &str) -> Result<Vec<Joi
     if listed.metadata.continue_.is_some_and(|next| !next.is_empty()) {
         return Err(ApiError::bad_request(too_many(namespace)));
     }
-    let clusters = listed.items.into_iter().map(|secret| JoinedCluster {
-        name: secret.name_any(),
-        labels: secret.metadata.labels.unwrap_or_default(),
-    });
-    Ok(clusters.collect())
+    let joined = |meta: ObjectMeta| JoinedCluster {
+        name: meta.name.unwrap_or_default(),
+        labels: meta.labels.unwrap_or_default(),
+    };
+    let mut clusters: Vec<_> = listed.items.into_iter().map(|secret| joined(secret.metadata)).collect();
+    let names: BTreeSet<String> = clusters.iter().map(|cluster| cluster.name.clone()).collect();
+    let managed = managed_clusters(client).await?.into_iter();
+    let managed = managed.filter(|cluster| !names.contains(&cluster.name_any()));
+    clusters.extend(managed.map(|mut cluster| joined(std::mem::take(cluster.meta_mut()))));
+    Ok(clusters)
 }
 
 fn too_many(namespace: &str) -> String {
-    format!("namespace {namespace} has more than {MAX_CLUSTERS} Secrets of clusters")
+    format!("more than {MAX_CLUSTERS} clusters are joined by Secrets in namespace {namespace} and by ManagedClusters")
 }
 
 #[cfg(test)]

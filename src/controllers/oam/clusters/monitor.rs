@@ -6,6 +6,7 @@
 //!        │              └─► refused
 //!        └── the Secret has another credential
 //! ```
+//! A ManagedCluster without a Secret has no credential, and starts at `connect`.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -14,12 +15,14 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Secret;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::ask;
+use super::ask::{self, Answers};
 use super::circuit::Circuit;
 use super::connection::{Connection, RemoteTransport};
-use super::credential::{ClusterCredential, CredentialError, Fingerprint};
+use super::credential::{ClusterAccess, CredentialError, Fingerprint};
 use super::guard::GuardedTransport;
+use super::identities::IdentityKinds;
 use super::link::{Link, LinkState};
+use super::managed::ClusterSource;
 use super::shared::Shared;
 use crate::runtime::jitter::jitter;
 use crate::runtime::kube_client::connect_remote;
@@ -29,7 +32,7 @@ const BACKOFF: Backoff = Backoff {
     base: Duration::from_secs(1),
     cap: Duration::from_secs(60),
 };
-/// Time between reviews while the credential may not impersonate: a starting API server does not know the roles, and the
+/// Time between reviews while the credential may not impersonate all: a starting API server does not know the roles, and the
 /// right may be granted. Its loss has no effect, for users would get the rights of the credential.
 const REVIEW_PERIOD: Duration = Duration::from_secs(60);
 /// Time since the last failure after which another is no sign of an outage.
@@ -38,6 +41,7 @@ const OWN_CLUSTER: &str = "it is the cluster of Portolan itself; use the name lo
 
 pub(super) struct Monitor {
     pub(super) cluster: String,
+    pub(super) source: ClusterSource,
     pub(super) shared: Arc<Shared>,
     pub(super) link: Arc<Link>,
 }
@@ -56,15 +60,23 @@ impl Retries {
 
 impl Monitor {
     pub(super) async fn run(self) {
+        match self.source {
+            ClusterSource::Secret => self.serve_secret().await,
+            ClusterSource::ManagedCluster => self.serve(Ok(ClusterAccess::Gateway)).await,
+        }
+    }
+
+    /// Never ends.
+    async fn serve_secret(&self) {
         let mut secret = self.read(|problem| self.fail(problem)).await;
         loop {
-            let credential = ClusterCredential::parse(&secret, self.shared.settings.allow_insecure);
+            let access = ClusterAccess::parse(&secret, self.shared.settings.allow_insecure);
             let fingerprint = Fingerprint::of(&secret);
             // The credential is in memory once.
             drop(secret);
             secret = tokio::select! {
                 // Never ends.
-                () = self.serve(credential) => return,
+                () = self.serve(access) => return,
                 other = self.other_secret(fingerprint) => other,
             };
             self.link.set(LinkState::Connecting);
@@ -99,8 +111,8 @@ impl Monitor {
     }
 
     /// Never ends.
-    async fn serve(&self, credential: Result<ClusterCredential, CredentialError>) {
-        if let Err(problem) = self.try_serve(credential).await {
+    async fn serve(&self, access: Result<ClusterAccess, CredentialError>) {
+        if let Err(problem) = self.try_serve(access).await {
             tracing::warn!(cluster = self.cluster, problem, "joined cluster is refused");
             self.link.set(LinkState::Refused(problem));
             self.shared.notify(&self.cluster);
@@ -109,18 +121,15 @@ impl Monitor {
     }
 
     /// Returns the reason why the credential is refused.
-    async fn try_serve(&self, credential: Result<ClusterCredential, CredentialError>) -> Result<(), String> {
-        let credential = credential.map_err(|error| error.to_string())?;
-        let (transport, url) = self.shared.transport(credential).await?;
+    async fn try_serve(&self, access: Result<ClusterAccess, CredentialError>) -> Result<(), String> {
+        let access = access.map_err(|error| error.to_string())?;
+        let is_gateway = matches!(access, ClusterAccess::Gateway);
+        let (transport, url) = self.shared.transport(&self.cluster, access).await?;
         let mut retries = Retries::default();
-        let answers = loop {
-            match ask::answers(&transport).await {
-                Ok(answers) => break answers,
-                Err(problem) => self.fail(problem),
-            }
-            retries.wait().await;
-        };
-        if answers.system_uid.is_some() && answers.system_uid == self.shared.own_uid().await {
+        let answers = self.answers(&transport, &mut retries).await;
+        if let Some(uid) = &answers.system_uid
+            && self.shared.is_own(&self.cluster, uid).await
+        {
             return Err(OWN_CLUSTER.to_owned());
         }
         let circuit = Arc::new(Circuit::default());
@@ -132,13 +141,29 @@ impl Monitor {
         let connection = Connection {
             client: connect_remote(guarded, &url, &shared.settings.requests, &shared.options),
             version: answers.version,
-            can_impersonate: answers.can_impersonate,
+            // The own API server takes the identity, and checks that it may use cluster-gateway.
+            can_impersonate: if is_gateway {
+                IdentityKinds::ALL
+            } else {
+                answers.can_impersonate
+            },
             number: shared.next_number(),
         };
         let connection = Arc::new(connection);
         self.connected(&connection, &circuit);
         self.supervise(&transport, connection, circuit, retries).await;
         Ok(())
+    }
+
+    /// Asks the cluster until it answers.
+    async fn answers(&self, transport: &RemoteTransport, retries: &mut Retries) -> Answers {
+        loop {
+            match ask::answers(transport).await {
+                Ok(answers) => return answers,
+                Err(problem) => self.fail(problem),
+            }
+            retries.wait().await;
+        }
     }
 
     /// Probes the cluster while the circuit is open. Never ends.
@@ -195,22 +220,26 @@ impl Monitor {
         circuit: &Arc<Circuit>,
     ) -> Arc<Connection> {
         loop {
-            if connection.can_impersonate {
+            if connection.can_impersonate == IdentityKinds::ALL {
                 circuit.opened().await;
                 return connection;
             }
             if timeout(REVIEW_PERIOD, circuit.opened()).await.is_ok() {
                 return connection;
             }
-            if ask::can_impersonate(transport).await == Ok(true) {
+            let Ok(found) = ask::can_impersonate(transport).await else {
+                continue;
+            };
+            let can_impersonate = connection.can_impersonate.union(found);
+            if can_impersonate != connection.can_impersonate {
                 tracing::info!(
                     cluster = self.cluster,
-                    "users may be impersonated in the joined cluster now"
+                    "more identities may be impersonated in the joined cluster now"
                 );
                 connection = Arc::new(Connection {
                     client: connection.client.clone(),
                     version: connection.version.clone(),
-                    can_impersonate: true,
+                    can_impersonate,
                     number: connection.number,
                 });
                 self.publish(&connection, circuit);

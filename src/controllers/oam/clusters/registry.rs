@@ -1,10 +1,14 @@
 //! The joined clusters and their connections.
 //!
 //! ```text
-//!  Secrets, metadata only ──watch──► JoinedClusters ──first use──► Monitor, a task per cluster ──► Link ──► connection
+//!  Secrets, metadata only ──watch──┬─► JoinedClusters ──first use──► Monitor, a task per cluster ──► Link ──► connection
+//!  ManagedClusters, if served ─────┘
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+mod entries;
+mod known;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,15 +17,17 @@ use futures::FutureExt;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Client;
+use kube::{Api, Client};
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
+use self::entries::{Clusters, MonitorHandle};
+use self::known::{Known, Listing};
 use super::connection::{Connection, transport};
 use super::error::ClusterError;
 use super::link::{Link, LinkState};
+use super::managed::{self, ClusterSource};
 use super::monitor::Monitor;
 use super::shared::{Connector, Shared};
 use super::{CREDENTIAL_TYPE, JoinedCluster, MAX_CLUSTERS, too_many};
@@ -40,6 +46,8 @@ const MAX_WAIT: Duration = Duration::from_secs(5);
 pub struct ClusterSettings {
     /// The controller's own client.
     pub client: Client,
+    /// Sends requests through cluster-gateway, to the same API server without limits.
+    pub gateway: Client,
     /// Holds the Secrets of clusters, and the definitions.
     pub namespace: String,
     /// Decides which addresses are allowed.
@@ -70,38 +78,6 @@ struct Registry {
     has_warned_of_local: AtomicBool,
 }
 
-enum Known {
-    Listing,
-    Listed,
-    Failed(String),
-}
-
-#[derive(Default)]
-struct Clusters {
-    entries: BTreeMap<String, Entry>,
-    /// Of all entries; none after a change.
-    list: Option<Arc<[JoinedCluster]>>,
-}
-
-struct Entry {
-    meta: Arc<ObjectMeta>,
-    /// None until the cluster is used.
-    monitor: Option<MonitorHandle>,
-}
-
-/// Ends the monitor when it is dropped.
-struct MonitorHandle {
-    link: Arc<Link>,
-    /// Ends before only by a panic.
-    task: AbortHandle,
-}
-
-impl Drop for MonitorHandle {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 impl JoinedClusters {
     #[must_use]
     pub fn new(settings: ClusterSettings) -> Self {
@@ -117,7 +93,7 @@ impl JoinedClusters {
         Self(Arc::new(Registry {
             shared: Arc::new(Shared::new(settings, connector)),
             clusters: Mutex::default(),
-            known: watch::Sender::new(Known::Listing),
+            known: watch::Sender::default(),
             has_warned_of_local: AtomicBool::new(false),
         }))
     }
@@ -128,21 +104,34 @@ impl JoinedClusters {
         self.0.shared.on_change(changed);
     }
 
-    /// Watches the Secrets. Never returns.
+    /// Watches the Secrets, and ManagedClusters if their kind is served. Never returns.
     pub async fn run(self) {
+        let registry = Arc::clone(&self.0);
+        let client = self.0.shared.settings.client.clone();
+        let managed = managed::watch(client, move |event| {
+            registry.apply(ClusterSource::ManagedCluster, event)
+        });
+        futures::join!(managed, self.run_secrets());
+    }
+
+    async fn run_secrets(&self) {
+        let registry = Arc::clone(&self.0);
         let settings = &self.0.shared.settings;
         let selection = Selection {
             scope: Scope::Namespace(settings.namespace.clone()),
             labels: Some(CREDENTIAL_TYPE.to_owned()),
         };
         let client = settings.client.clone();
-        watch_metadata::<Secret>(client, selection, POLL, move |event| self.0.apply(event)).await;
+        let report = move |event| registry.apply(ClusterSource::Secret, event);
+        watch_metadata::<Secret>(client, selection, POLL, report).await;
     }
 
     /// In place of [`Self::run`]: the clusters stay unknown, and no request looks for them.
     pub fn disable(&self) {
         let problem = "joined clusters are disabled; see --joined-clusters and the chart value oam.clusters.enabled";
-        self.0.known.send_replace(Known::Failed(problem.to_owned()));
+        let failed = Listing::Failed(problem.to_owned());
+        self.0.set_known(ClusterSource::Secret, failed);
+        self.0.set_known(ClusterSource::ManagedCluster, Listing::NotServed);
     }
 
     /// Returns the joined clusters, sorted by name, or the reason why they are not known. Sends no request.
@@ -152,19 +141,14 @@ impl JoinedClusters {
         }
         let mut clusters = self.0.clusters.lock();
         self.0.check_number(&clusters)?;
-        let Clusters { entries, list } = &mut *clusters;
-        let joined = entries.iter().map(|(name, entry)| JoinedCluster {
-            name: name.clone(),
-            labels: entry.meta.labels.clone().unwrap_or_default(),
-        });
-        Ok(Arc::clone(list.get_or_insert_with(|| joined.collect())))
+        Ok(clusters.list())
     }
 
-    /// Waits until the Secrets are listed, or that failed.
+    /// Waits until the Secrets and ManagedClusters are listed, or that failed.
     pub async fn wait_until_known(&self) {
         let mut known = self.0.known.subscribe();
         // Fails only without a sender, which `self` owns.
-        let _ = known.wait_for(|known| !matches!(known, Known::Listing)).await;
+        let _ = known.wait_for(Known::is_settled).await;
     }
 
     /// Returns the connection to a cluster. The first call starts connecting; while that lasts, and while the cluster can't
@@ -181,7 +165,7 @@ impl JoinedClusters {
         let _ = timeout(MAX_WAIT, tried).await;
     }
 
-    /// Asks the API server whether the Secret of a cluster is gone.
+    /// Asks the API server whether the Secret and the ManagedCluster of a cluster are gone.
     pub async fn is_gone(&self, cluster: &str) -> Result<bool, ApiError> {
         if is_local(cluster) {
             return Ok(false);
@@ -191,7 +175,15 @@ impl JoinedClusters {
             return Ok(true);
         }
         let secret = call(self.0.shared.secrets().get_metadata_opt(cluster)).await?;
-        Ok(secret.is_none())
+        if secret.is_some() {
+            return Ok(false);
+        }
+        let has_managed = self.0.known.borrow().has_managed();
+        Ok(!has_managed || managed::is_gone(&self.0.shared.settings.client, cluster).await?)
+    }
+
+    pub(super) fn secrets(&self) -> Api<Secret> {
+        self.0.shared.secrets()
     }
 
     #[must_use]
@@ -213,81 +205,74 @@ impl JoinedClusters {
 }
 
 impl Registry {
-    pub(super) fn apply(&self, event: MetadataEvent) {
+    pub(super) fn apply(&self, source: ClusterSource, event: MetadataEvent) {
         match event {
-            MetadataEvent::Applied(meta) => self.join(meta),
-            MetadataEvent::Deleted(meta) => self.remove(meta.name.as_deref().unwrap_or_default()),
+            MetadataEvent::Applied(meta) => self.join(source, meta),
+            MetadataEvent::Deleted(meta) => self.remove(source, meta.name.as_deref().unwrap_or_default()),
             MetadataEvent::Listed => {
-                if matches!(self.known.send_replace(Known::Listed), Known::Failed(_)) {
+                if matches!(self.set_known(source, Listing::Listed), Listing::Failed(_)) {
                     tracing::info!("joined clusters are known again");
                 }
             }
-            MetadataEvent::Failed(message) => self.fail(&message),
+            // Secrets are always served: the list will fail, or succeed again.
+            MetadataEvent::NotServed if source == ClusterSource::Secret => {}
+            MetadataEvent::NotServed => {
+                self.set_known(source, Listing::NotServed);
+                let removed = self.clusters.lock().remove_managed();
+                removed.iter().for_each(|name| self.shared.notify(name));
+            }
+            MetadataEvent::Failed(message) => self.fail(source, &message),
         }
     }
 
-    fn join(&self, meta: Arc<ObjectMeta>) {
+    /// Returns the state before.
+    fn set_known(&self, source: ClusterSource, listing: Listing) -> Listing {
+        let mut before = Listing::Pending;
+        self.known.send_modify(|known| before = known.set(source, listing));
+        before
+    }
+
+    fn join(&self, source: ClusterSource, meta: Arc<ObjectMeta>) {
         let Some(name) = meta.name.clone() else { return };
         if name == LOCAL {
             if !self.has_warned_of_local.swap(true, Ordering::Relaxed) {
                 tracing::warn!(
                     namespace = self.shared.settings.namespace,
-                    "the Secret of a cluster has the name local, which belongs to the cluster of Portolan; join the \
-                     cluster by another name"
+                    ?source,
+                    "a joined cluster has the name local, which belongs to the cluster of Portolan; join the cluster by \
+                     another name"
                 );
             }
             return;
         }
-        let mut clusters = self.clusters.lock();
-        clusters.list = None;
-        let has_changed = match clusters.entries.get_mut(&name) {
-            None => {
-                clusters.entries.insert(name.clone(), Entry { meta, monitor: None });
-                true
-            }
-            Some(entry) => {
-                let old = std::mem::replace(&mut entry.meta, meta);
-                if let Some(monitor) = &entry.monitor {
-                    monitor.link.notify_secret_changed();
-                }
-                old.labels != entry.meta.labels
-            }
-        };
-        drop(clusters);
+        let has_changed = self.clusters.lock().join(source, &name, meta);
         if has_changed {
             self.shared.notify(&name);
         }
     }
 
-    fn remove(&self, name: &str) {
-        let mut clusters = self.clusters.lock();
-        clusters.list = None;
-        let removed = clusters.entries.remove(name);
-        drop(clusters);
-        if removed.is_some() {
+    fn remove(&self, source: ClusterSource, name: &str) {
+        let is_removed = self.clusters.lock().remove(source, name);
+        if is_removed {
             self.shared.notify(name);
         }
     }
 
-    fn fail(&self, message: &str) {
+    fn fail(&self, source: ClusterSource, message: &str) {
         let namespace = &self.shared.settings.namespace;
-        let problem = format!("failed to look for joined clusters in namespace {namespace}: {message}");
-        if !matches!(*self.known.borrow(), Known::Failed(_)) {
+        let problem = match source {
+            ClusterSource::Secret => format!("failed to look for joined clusters in namespace {namespace}: {message}"),
+            ClusterSource::ManagedCluster => format!("failed to look for ManagedClusters: {message}"),
+        };
+        let before = self.set_known(source, Listing::Failed(problem.clone()));
+        if !matches!(before, Listing::Failed(_)) {
             tracing::warn!("{problem}; retrying");
         }
-        self.known.send_replace(Known::Failed(problem));
     }
 
     /// Returns the reason why the clusters are not known.
     fn problem(&self) -> Option<String> {
-        let namespace = &self.shared.settings.namespace;
-        match &*self.known.borrow() {
-            Known::Listing => Some(format!(
-                "the joined clusters in namespace {namespace} are not listed yet"
-            )),
-            Known::Listed => None,
-            Known::Failed(problem) => Some(problem.clone()),
-        }
+        self.known.borrow().problem(&self.shared.settings.namespace)
     }
 
     fn check_number(&self, clusters: &Clusters) -> Result<(), String> {
@@ -314,6 +299,7 @@ impl Registry {
         let link = Arc::new(Link::default());
         let monitor = Monitor {
             cluster: cluster.to_owned(),
+            source: entry.source(),
             shared: Arc::clone(&self.shared),
             link: Arc::clone(&link),
         };

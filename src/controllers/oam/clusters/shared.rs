@@ -12,7 +12,8 @@ use tokio::sync::OnceCell;
 
 use super::ask::SYSTEM_NAMESPACE;
 use super::connection::{self, RemoteTransport};
-use super::credential::ClusterCredential;
+use super::credential::{ClusterAccess, ClusterCredential};
+use super::gateway;
 use super::registry::ClusterSettings;
 use crate::runtime::kube_client::{ApiError, RemoteOptions, call, call_within};
 
@@ -68,23 +69,29 @@ impl Shared {
         read.map_err(|error| format!("failed to read the Secret of the cluster: {error}"))
     }
 
-    pub(super) async fn transport(&self, credential: ClusterCredential) -> Transport {
-        (self.connector)(credential).await
+    pub(super) async fn transport(&self, cluster: &str, access: ClusterAccess) -> Transport {
+        match access {
+            ClusterAccess::Direct(credential) => (self.connector)(*credential).await,
+            ClusterAccess::Gateway => gateway::transport(&self.settings.gateway, cluster),
+        }
     }
 
     pub(super) fn next_number(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Identifies the controller's own cluster; `None` if the UID can't be read.
-    pub(super) async fn own_uid(&self) -> Option<String> {
-        let read = self.own_uid.get_or_try_init(|| self.read_own_uid()).await;
-        match read {
-            Ok(uid) => uid.clone(),
+    /// Returns true if this UID identifies the controller's own cluster. False, with a warning, if its UID can't be read.
+    pub(super) async fn is_own(&self, cluster: &str, uid: &str) -> bool {
+        match self.own_uid.get_or_try_init(|| self.read_own_uid()).await {
+            Ok(own) => own.as_deref() == Some(uid),
             Err(error) => {
                 let error = error.to_string();
-                tracing::debug!(error, "failed to read the UID of namespace {SYSTEM_NAMESPACE}");
-                None
+                tracing::warn!(
+                    cluster,
+                    error,
+                    "not checked that the joined cluster is not that of Portolan, whose objects would be written twice;                      grant `get` on namespace {SYSTEM_NAMESPACE}"
+                );
+                false
             }
         }
     }

@@ -35,7 +35,7 @@ pub use self::one_cluster::ClusterObjects;
 pub use self::user::CacheScope;
 use self::user::UserClients;
 use crate::api::NamespacedName;
-use crate::controllers::oam::clusters::{ClusterError, JoinedClusters};
+use crate::controllers::oam::clusters::{ClusterError, IdentityKinds, JoinedClusters};
 use crate::controllers::oam::trackers::{LOCAL, is_local};
 use crate::runtime::kube_client::ApiError;
 use crate::runtime::watch::{GroupKind, Resource};
@@ -99,18 +99,19 @@ impl Objects {
         }
         let (objects, connection) = self.joined.objects(cluster)?;
         Ok(Cow::Owned(match &self.user {
-            Some(user) if user.impersonates(cluster, connection.can_impersonate) => {
+            Some(user) if user.impersonates(cluster, connection.can_impersonate)? => {
                 user.objects(&objects, cluster, &connection)
             }
             _ => objects,
         }))
     }
 
-    /// Returns the objects with the rights of a user, as whom `impersonate` sends requests. The watches keep the rights
-    /// of the controller; objects outside of the `readable` part of the cache are read with a request each time.
+    /// Returns the objects with the rights of a user of these kinds, as whom `impersonate` sends requests. The watches keep
+    /// the rights of the controller; objects outside of the `readable` part of the cache are read with a request each time.
     #[must_use]
     pub fn as_user(
         &self,
+        kinds: IdentityKinds,
         impersonate: impl Fn(&Client) -> Client + Send + Sync + 'static,
         readable: BTreeSet<CacheScope>,
     ) -> Self {
@@ -119,7 +120,7 @@ impl Objects {
         Self {
             local: controller.as_user(client, readable),
             joined: Arc::clone(&self.joined),
-            user: Some(Arc::new(UserClients::new(impersonate))),
+            user: Some(Arc::new(UserClients::new(kinds, impersonate))),
         }
     }
 
@@ -136,9 +137,13 @@ impl Objects {
     /// those of the cluster's credential.
     #[must_use]
     pub fn has_user(&self, cluster: &str) -> bool {
-        let can_impersonate = || self.clusters().connection(cluster).is_ok_and(|one| one.can_impersonate);
-        let user = self.user.as_ref();
-        user.is_some_and(|user| is_local(cluster) || user.impersonates(cluster, can_impersonate()))
+        let Some(user) = &self.user else {
+            return false;
+        };
+        let connection = || self.clusters().connection(cluster);
+        let can_impersonate = || connection().map_or(IdentityKinds::NONE, |one| one.can_impersonate);
+        // Requests to a cluster that impersonates others only fail.
+        is_local(cluster) || user.impersonates(cluster, can_impersonate()).unwrap_or(false)
     }
 
     /// Returns the client for the controller's own cluster.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::oam::labels::{GROUP_ANNOTATION, SERVICE_ACCOUNT_ANNOTATION, USER_ANNOTATION};
+use crate::controllers::oam::clusters::IdentityKinds;
 use crate::runtime::manifests::is_object_name;
 
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
@@ -171,6 +172,18 @@ impl Identity {
         &self.groups
     }
 
+    /// Returns the kinds whose impersonation the API server checks. It adds the groups of a ServiceAccount itself.
+    #[must_use]
+    pub fn kinds(&self) -> IdentityKinds {
+        let account = self.user.strip_prefix(SERVICE_ACCOUNT_PREFIX);
+        let is_account = account.is_some_and(|account| account.split(':').count() == 2);
+        IdentityKinds {
+            users: !is_account,
+            groups: !self.groups.is_empty(),
+            service_accounts: is_account,
+        }
+    }
+
     /// The API server adds the groups of a ServiceAccount without groups, and the group of all authenticated users.
     #[must_use]
     pub fn effective_groups(&self) -> Vec<String> {
@@ -328,6 +341,22 @@ mod tests {
             let annotations = [(USER_ANNOTATION, "alice"), (GROUP_ANNOTATION, groups)];
             assert_eq!(found(&annotations, false), Err(IdentityError::Groups));
         }
+    }
+
+    #[rstest]
+    #[case::user("alice", &[], [true, false, false])]
+    #[case::member("alice", &["a"], [true, true, false])]
+    #[case::account("system:serviceaccount:ns:a", &[], [false, false, true])]
+    #[case::account_with_groups("system:serviceaccount:ns:a", &["a"], [false, true, true])]
+    #[case::no_account("system:serviceaccount:ns", &[], [true, false, false])]
+    fn the_kinds_are_those_whose_impersonation_is_checked(
+        #[case] user: &str,
+        #[case] groups: &[&str],
+        #[case] expected: [bool; 3],
+    ) {
+        let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+        let identity = Identity::new(user.to_owned(), groups).unwrap();
+        assert_eq!(identity.kinds(), IdentityKinds::of(expected));
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::controllers::oam::reconciler::{ClusterPasses, Memories, Reconciler};
 use crate::controllers::oam::rights::AccessReviews;
 use crate::controllers::oam::trackers::LOCAL;
 use crate::controllers::oam::webhooks::{PreparedWebhooks, WebhookServerMetrics};
-use crate::controllers::oam::{NAME, Options};
+use crate::controllers::oam::{GatewayClient, NAME, Options};
 use crate::controllers::{Controller, SetupContext, Source};
 use crate::cue::{self, Evaluator};
 use crate::runtime::controller::Class;
@@ -132,8 +132,10 @@ pub fn setup(
     };
     let on_objects = handler.clone();
     let changed = move |name: NamespacedName| on_objects.on_objects(&name);
+    let gateway = options.joined.gateway.clone();
     let clusters = JoinedClusters::new(ClusterSettings {
         client: client.clone(),
+        gateway: gateway.map_or_else(|| client.clone(), |GatewayClient(gateway)| gateway),
         namespace: options.definition_namespace.clone(),
         fetcher: options.joined.fetcher.clone(),
         allow_insecure: options.joined.allow_insecure,
@@ -170,7 +172,9 @@ pub fn setup(
     let definition_queue = has_definitions.then(|| context.queue.clone());
     sources.extend(definition_caches.sources(client, definition_queue, on_definition));
     sources.push(objects.clone().run().boxed());
+    let mut leader_tasks = Vec::new();
     if options.joined.is_enabled {
+        leader_tasks.push(clusters.clone().upgrade_secrets().boxed());
         sources.push(clusters.run().boxed());
     } else {
         clusters.disable();
@@ -243,10 +247,8 @@ pub fn setup(
         std::future::pending().await
     };
     sources.extend(prerequisites.tasks(client));
-    let mut leader_tasks = vec![
-        lead.boxed(),
-        webhooks::warn_task(client.clone(), options.webhooks.clone()),
-    ];
+    leader_tasks.push(lead.boxed());
+    leader_tasks.push(webhooks::warn_task(client.clone(), options.webhooks.clone()));
     if options.identity.needs_webhook() {
         leader_tasks.push(authentication::watch_task(
             client.clone(),

@@ -17,7 +17,9 @@ use crate::text::sanitize;
 
 /// Label with the way to the cluster; `Const` if it is missing.
 pub const ENDPOINT_TYPE: &str = "cluster.core.oam.dev/cluster-endpoint-type";
-const X509_CERTIFICATE: &str = "X509Certificate";
+/// The way through cluster-gateway.
+pub const CLUSTER_PROXY: &str = "ClusterProxy";
+pub(super) const X509_CERTIFICATE: &str = "X509Certificate";
 const SERVICE_ACCOUNT_TOKEN: &str = "ServiceAccountToken";
 
 /// The key of the URL of the API server.
@@ -41,6 +43,14 @@ pub struct ClusterCredential {
     pub access: Access,
 }
 
+/// The way to the API server of a cluster.
+#[derive(Debug)]
+pub enum ClusterAccess {
+    Direct(Box<ClusterCredential>),
+    /// cluster-gateway has the credential, and finds the cluster.
+    Gateway,
+}
+
 /// The reason why a Secret is no credential. It contains no values, except names and types.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialError {
@@ -52,11 +62,7 @@ pub enum CredentialError {
     Dynamic,
     #[error("unknown credential type {0:?}; use X509Certificate or ServiceAccountToken")]
     UnknownType(String),
-    #[error(
-        "the endpoint type ClusterProxy is not supported, because it needs cluster-gateway; use Const with the URL of the API server"
-    )]
-    ClusterProxy,
-    #[error("unknown endpoint type {0:?}; use Const")]
+    #[error("unknown endpoint type {0:?}; use Const or ClusterProxy")]
     UnknownEndpointType(String),
     #[error("the Secret has no {0}; add it")]
     Missing(&'static str),
@@ -78,17 +84,25 @@ pub enum CredentialError {
     InvalidProxy(String),
 }
 
-impl ClusterCredential {
+impl ClusterAccess {
     /// `allow_insecure` accepts servers that are not verified, as cluster-gateway does.
     pub fn parse(secret: &Secret, allow_insecure: bool) -> Result<Self, CredentialError> {
         if secret.name_any() == LOCAL {
             return Err(CredentialError::ReservedName);
         }
         match secret.labels().get(ENDPOINT_TYPE).map_or("Const", String::as_str) {
-            "Const" => {}
-            "ClusterProxy" => return Err(CredentialError::ClusterProxy),
-            other => return Err(CredentialError::UnknownEndpointType(sanitize(other))),
+            "Const" => {
+                let credential = ClusterCredential::parse(secret, allow_insecure)?;
+                Ok(Self::Direct(Box::new(credential)))
+            }
+            CLUSTER_PROXY => Ok(Self::Gateway),
+            other => Err(CredentialError::UnknownEndpointType(sanitize(other))),
         }
+    }
+}
+
+impl ClusterCredential {
+    fn parse(secret: &Secret, allow_insecure: bool) -> Result<Self, CredentialError> {
         let mut access = credential(secret)?;
         let endpoint = endpoint(secret)?;
         if endpoint.scheme() != "https" && !allow_insecure {

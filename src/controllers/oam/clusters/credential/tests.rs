@@ -31,7 +31,7 @@ fn without(key: &str) -> Secret {
 }
 
 fn refused(secret: &Secret) -> String {
-    let error = ClusterCredential::parse(secret, false).unwrap_err().to_string();
+    let error = ClusterAccess::parse(secret, false).unwrap_err().to_string();
     assert!(!error.contains("hunter2"), "{error}");
     error
 }
@@ -74,15 +74,32 @@ fn a_credential_of_another_type_is_refused(#[case] type_: &str, #[case] expected
 }
 
 #[rstest]
-#[case::proxy("ClusterProxy", "needs cluster-gateway; use Const")]
-#[case::unknown("Tunnel", "unknown endpoint type \"Tunnel\"")]
-fn an_endpoint_of_another_type_is_refused(#[case] type_: &str, #[case] expected: &str) {
+#[case::token(SERVICE_ACCOUNT_TOKEN, &DATA)]
+#[case::command_of_the_gateway("Dynamic", &[])]
+fn a_cluster_of_type_cluster_proxy_needs_no_credential_here(#[case] type_: &str, #[case] data: &[(&str, &str)]) {
+    let mut secret = secret(type_, data);
+    secret
+        .labels_mut()
+        .insert(ENDPOINT_TYPE.to_owned(), "ClusterProxy".to_owned());
+    assert!(matches!(
+        ClusterAccess::parse(&secret, false),
+        Ok(ClusterAccess::Gateway)
+    ));
+}
+
+#[test]
+fn an_endpoint_of_another_type_is_refused() {
     let mut secret = secret(SERVICE_ACCOUNT_TOKEN, &DATA);
-    secret.labels_mut().insert(ENDPOINT_TYPE.to_owned(), type_.to_owned());
+    secret
+        .labels_mut()
+        .insert(ENDPOINT_TYPE.to_owned(), "Tunnel".to_owned());
     let error = refused(&secret);
-    assert!(error.contains(expected), "{error}");
+    assert_eq!(error, "unknown endpoint type \"Tunnel\"; use Const or ClusterProxy");
     secret.labels_mut().insert(ENDPOINT_TYPE.to_owned(), "Const".to_owned());
-    assert!(ClusterCredential::parse(&secret, false).is_ok());
+    assert!(matches!(
+        ClusterAccess::parse(&secret, false),
+        Ok(ClusterAccess::Direct(_))
+    ));
 }
 
 #[test]

@@ -1,10 +1,12 @@
 mod site;
+mod sources;
 
 use tokio::time::{Instant, sleep};
 use tracing::Level;
 
 use self::site::{DEADLINE, Mode, Site, get_pod, secret, typed};
 use super::*;
+use crate::controllers::oam::clusters::IdentityKinds;
 use crate::trace::log_lines::LogLines;
 
 #[tokio::test(start_paused = true)]
@@ -66,7 +68,7 @@ async fn a_cluster_is_connected_when_it_is_used() {
     site.tried("prod").await;
     let connection = site.up("prod").await;
     assert_eq!(connection.version["gitVersion"], "v1.35.0");
-    assert!(connection.can_impersonate);
+    assert_eq!(connection.can_impersonate, IdentityKinds::ALL);
     get_pod(&connection).await.unwrap();
     let counts = ClusterCounts {
         up: 1,
@@ -216,6 +218,24 @@ async fn the_own_cluster_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_cluster_is_named_that_may_be_the_own_one() {
+    let (log, _logging) = LogLines::start(Level::WARN);
+    let mut site = Site::listed();
+    site.servers.hides_uid.store(true, Ordering::SeqCst);
+    for name in ["prod", "test"] {
+        site.store(secret(name, "hunter2", "1"));
+        site.up(name).await;
+    }
+    let lines = log.lines();
+    let is_named = |name: &str| {
+        lines
+            .iter()
+            .any(|line| line.contains(name) && line.contains("grant `get`"))
+    };
+    assert!(lines.len() == 2 && is_named("prod") && is_named("test"), "{lines:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_cluster_whose_review_fails_is_not_used_without_impersonation() {
     let mut site = Site::listed();
     site.set(Mode::WithoutReviews);
@@ -223,7 +243,7 @@ async fn a_cluster_whose_review_fails_is_not_used_without_impersonation() {
     site.tried("prod").await;
     assert!(matches!(site.error("prod"), ClusterError::Unreachable { problem, .. } if problem.contains("500")));
     site.set(Mode::Up);
-    assert!(site.up("prod").await.can_impersonate);
+    assert_eq!(site.up("prod").await.can_impersonate, IdentityKinds::ALL);
 }
 
 #[tokio::test(start_paused = true)]
@@ -232,12 +252,16 @@ async fn the_right_to_impersonate_is_noticed_when_it_is_granted_later() {
     site.set(Mode::WithoutImpersonation);
     site.store(secret("prod", "hunter2", "1"));
     let connection = site.up("prod").await;
-    assert!(!connection.can_impersonate);
+    assert_eq!(connection.can_impersonate, IdentityKinds::NONE);
     site.changes();
+    site.set(Mode::ImpersonatingAccounts);
+    let accounts = IdentityKinds::of([false, false, true]);
+    assert_eq!(timeout(DEADLINE, site.changes.recv()).await.unwrap().unwrap(), "prod");
+    assert_eq!(site.up("prod").await.can_impersonate, accounts);
     site.set(Mode::Up);
     assert_eq!(timeout(DEADLINE, site.changes.recv()).await.unwrap().unwrap(), "prod");
     let granted = site.up("prod").await;
-    assert!(granted.can_impersonate && granted.number == connection.number);
+    assert!(granted.can_impersonate == IdentityKinds::ALL && granted.number == connection.number);
 }
 
 #[tokio::test(start_paused = true)]

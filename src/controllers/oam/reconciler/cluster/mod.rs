@@ -56,7 +56,7 @@ impl<'p> Cluster<'p> {
         let objects = match user {
             Some((impersonation, identity)) => {
                 let readable = readable(env, &identity, inventory).await;
-                all.as_user(move |client| impersonation.client(client), readable)
+                all.as_user(identity.kinds(), move |client| impersonation.client(client), readable)
             }
             None => all.clone(),
         };

@@ -1,5 +1,6 @@
 //! A registry between two API servers in memory.
 
+use std::collections::BTreeMap;
 use std::future::pending;
 
 use axum::body::Body as ResponseBody;
@@ -18,6 +19,8 @@ use crate::http::{FetchError, Settings};
 const NAMESPACE: &str = "vela-system";
 const SECRETS: &str = "/api/v1/namespaces/vela-system/secrets";
 const SYSTEM: &str = "/api/v1/namespaces/kube-system";
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+const GATEWAY: &str = "/apis/cluster.core.oam.dev/v1alpha1/clustergateways/";
 const POD: &str = "/api/v1/namespaces/sea/pods/a";
 pub(super) const DEADLINE: Duration = Duration::from_secs(600);
 
@@ -35,6 +38,8 @@ pub(super) enum Mode {
     WithoutReviews,
     /// The credential may not impersonate.
     WithoutImpersonation,
+    /// The credential may impersonate ServiceAccounts only.
+    ImpersonatingAccounts,
     /// Only the version has a response for anyone.
     Unauthorized,
     /// The task that sends the request panics.
@@ -46,6 +51,8 @@ pub(super) enum Mode {
 pub(super) struct Servers {
     pub(super) secrets: Mutex<BTreeMap<String, Secret>>,
     pub(super) may_list: AtomicBool,
+    /// The UID of the own cluster may not be read.
+    pub(super) hides_uid: AtomicBool,
     pub(super) lists: Mutex<Vec<String>>,
     pub(super) mode: Mutex<Mode>,
     pub(super) remote_uid: Mutex<String>,
@@ -56,9 +63,20 @@ pub(super) struct Servers {
 
 impl Servers {
     pub(super) async fn own(self: Arc<Self>, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+        if let Some(path) = request.uri().path().strip_prefix(GATEWAY) {
+            let (_, path) = path.split_once("/proxy").unwrap();
+            let request = Request::builder().method(request.method()).uri(path);
+            let response = self.remote(request.body(Body::empty())?).await?;
+            let (head, body) = response.into_parts();
+            let body = axum::body::to_bytes(body, usize::MAX).await?;
+            return Ok(Response::from_parts(head, Body::from(body.to_vec())));
+        }
         let uri = request.uri();
         let query = uri.query().unwrap_or_default();
         let (code, object) = match uri.path() {
+            SYSTEM if self.hides_uid.load(Ordering::SeqCst) => {
+                (403, json!({ "code": 403, "message": "namespaces is forbidden" }))
+            }
             SYSTEM => (200, json!({ "metadata": { "name": "kube-system", "uid": "own" } })),
             SECRETS if query.contains("watch=true") => pending().await,
             SECRETS if self.may_list.load(Ordering::SeqCst) => {
@@ -114,6 +132,12 @@ impl Servers {
                 return Ok(response.body(ResponseBody::empty())?);
             }
             (Mode::WithoutImpersonation, _) => json!({ "status": { "allowed": false } }),
+            (Mode::ImpersonatingAccounts, REVIEWS) => {
+                let review = request.into_body().collect_bytes().await?;
+                let review: Value = serde_json::from_slice(&review)?;
+                let is_allowed = review["spec"]["resourceAttributes"]["resource"] == "serviceaccounts";
+                json!({ "status": { "allowed": is_allowed } })
+            }
             _ => json!({ "status": { "allowed": true } }),
         };
         Ok(Response::new(ResponseBody::from(object.to_string())))
@@ -142,6 +166,7 @@ impl Site {
             async move { Ok((BoxCloneSyncService::new(server), url)) }.boxed()
         });
         let settings = ClusterSettings {
+            gateway: client.clone(),
             client,
             namespace: NAMESPACE.to_owned(),
             fetcher: Fetcher::new(Settings::default()).unwrap(),
@@ -163,7 +188,10 @@ impl Site {
 
     pub(super) fn listed() -> Self {
         let site = Self::new();
-        site.clusters.0.apply(MetadataEvent::Listed);
+        site.clusters.0.apply(ClusterSource::Secret, MetadataEvent::Listed);
+        site.clusters
+            .0
+            .apply(ClusterSource::ManagedCluster, MetadataEvent::NotServed);
         site
     }
 
@@ -176,13 +204,26 @@ impl Site {
         let meta = Arc::new(secret.metadata.clone());
         let name = meta.name.clone().unwrap();
         self.servers.secrets.lock().insert(name, secret);
-        self.clusters.0.apply(MetadataEvent::Applied(meta));
+        let applied = MetadataEvent::Applied(meta);
+        self.clusters.0.apply(ClusterSource::Secret, applied);
     }
 
     pub(super) fn remove(&self, name: &str) {
         let secret = self.servers.secrets.lock().remove(name).unwrap();
         let deleted = MetadataEvent::Deleted(Arc::new(secret.metadata));
-        self.clusters.0.apply(deleted);
+        self.clusters.0.apply(ClusterSource::Secret, deleted);
+    }
+
+    /// Reports a ManagedCluster as its watch would.
+    pub(super) fn manage(&self, name: &str, event: fn(Arc<ObjectMeta>) -> MetadataEvent) {
+        let meta = ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some([("region".to_owned(), "us".to_owned())].into()),
+            ..ObjectMeta::default()
+        };
+        self.clusters
+            .0
+            .apply(ClusterSource::ManagedCluster, event(Arc::new(meta)));
     }
 
     pub(super) fn error(&self, name: &str) -> ClusterError {
