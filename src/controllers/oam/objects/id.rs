@@ -49,11 +49,12 @@ impl ObjectId {
 
     /// Returns the ID of the object in another cluster. An empty name means the controller's own.
     #[must_use]
-    pub fn in_cluster(self, cluster: &str) -> Self {
-        Self {
-            cluster: cluster_name(cluster).to_owned(),
-            ..self
+    pub fn in_cluster(mut self, cluster: &str) -> Self {
+        let cluster = cluster_name(cluster);
+        if self.cluster != cluster {
+            cluster.clone_into(&mut self.cluster);
         }
+        self
     }
 
     #[must_use]
