@@ -41,8 +41,8 @@ async fn upgrade(secrets: &Api<Secret>) -> Result<(), ApiError> {
     let patch = json!({ "metadata": { "labels": { CREDENTIAL_TYPE: X509_CERTIFICATE } } });
     for secret in listed.items {
         let cluster = secret.name_any();
-        let patched = secrets.patch_metadata(&cluster, &PatchParams::default(), &Patch::Merge(&patch));
-        match call(patched).await {
+        let (parameters, patch) = (PatchParams::default(), Patch::Merge(&patch));
+        match call(secrets.patch_metadata(&cluster, &parameters, &patch)).await {
             Ok(_) => tracing::info!(
                 cluster,
                 "added label {CREDENTIAL_TYPE} to the Secret of an older KubeVela"
