@@ -43,7 +43,6 @@ pub(super) fn rate(per_second: NonZeroU32, burst: NonZeroU32) -> Rate {
 }
 
 /// The caller of reviews. Callers take turns.
-#[derive(Clone)]
 pub(super) struct Turn(Requester);
 
 impl Turn {
