@@ -1,18 +1,17 @@
 //! Authorization of requests for metrics by bearer token, with a cache of decisions.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::future::BoxFuture;
-use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
+
+use super::tokens::{TokenCache, TokenDigest, bearer_token};
 
 /// Decides if the owner of a token may read metrics.
 pub type Authorize = Box<dyn Fn(String) -> BoxFuture<'static, Decision> + Send + Sync>;
@@ -33,13 +32,10 @@ const MAX_CACHED: usize = 256;
 /// Concurrent reviews. Anyone may send tokens, and each unknown one costs requests to the API server.
 const MAX_REVIEWS: usize = 2;
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Service account tokens have about 1 KiB.
-const MAX_TOKEN: usize = 8 * 1024;
 
 pub(super) struct Authorizer {
     authorize: Authorize,
-    /// By SHA-256 of the token.
-    decisions: Mutex<HashMap<[u8; 32], (Decision, Instant)>>,
+    decisions: TokenCache<Decision>,
     reviews: Semaphore,
 }
 
@@ -47,62 +43,35 @@ impl Authorizer {
     pub(super) fn new(authorize: Authorize) -> Self {
         Self {
             authorize,
-            decisions: Mutex::default(),
+            decisions: TokenCache::new(MAX_CACHED),
             reviews: Semaphore::new(MAX_REVIEWS),
         }
     }
 
     async fn decide(&self, token: &str) -> Decision {
-        let key: [u8; 32] = Sha256::digest(token).into();
-        if let Some(decision) = self.cached(&key) {
+        let key = TokenDigest::of(token);
+        if let Some(decision) = self.decisions.get(&key) {
             return decision;
         }
         let review = async {
             // The semaphore is never closed.
             let _permit = self.reviews.acquire().await;
             // Another request with this token may have had the permit before.
-            match self.cached(&key) {
+            match self.decisions.get(&key) {
                 Some(decision) => decision,
                 None => (self.authorize)(token.to_owned()).await,
             }
         };
         let decision = timeout(DEADLINE, review).await.unwrap_or(Decision::Unknown);
-        self.store(key, decision);
+        match decision {
+            Decision::Allowed => self.decisions.store_valid(key, decision, ALLOWED_TTL),
+            Decision::Unauthenticated | Decision::Forbidden => {
+                self.decisions.store_refused(key, decision, REFUSED_TTL);
+            }
+            Decision::Unknown => {}
+        }
         decision
     }
-
-    fn cached(&self, key: &[u8; 32]) -> Option<Decision> {
-        let decisions = self.decisions.lock();
-        let (decision, expires) = decisions.get(key)?;
-        (*expires > Instant::now()).then_some(*decision)
-    }
-
-    fn store(&self, key: [u8; 32], decision: Decision) {
-        let ttl = match decision {
-            Decision::Allowed => ALLOWED_TTL,
-            Decision::Unauthenticated | Decision::Forbidden => REFUSED_TTL,
-            Decision::Unknown => return,
-        };
-        let now = Instant::now();
-        let mut decisions = self.decisions.lock();
-        if decisions.len() >= MAX_CACHED {
-            decisions.retain(|_, (_, expires)| *expires > now);
-        }
-        if decisions.len() >= MAX_CACHED {
-            // Valid tokens are few. Guessed ones fill the cache.
-            decisions.retain(|_, (decision, _)| *decision == Decision::Allowed);
-        }
-        if decisions.len() < MAX_CACHED {
-            decisions.insert(key, (decision, now + ttl));
-        }
-    }
-}
-
-fn bearer_token(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, token) = value.split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() && token.len() <= MAX_TOKEN).then_some(token)
 }
 
 pub(super) async fn require_permission(
@@ -141,6 +110,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures::FutureExt;
+    use tokio::time::Instant;
 
     use super::*;
 
@@ -192,26 +162,9 @@ mod tests {
         for number in 0..3 * MAX_CACHED {
             authorizer.decide(&number.to_string()).await;
         }
-        assert!(authorizer.decisions.lock().len() <= MAX_CACHED);
+        assert!(authorizer.decisions.len() <= MAX_CACHED);
         let before = reviews.load(Ordering::SeqCst);
         assert_eq!(authorizer.decide("good").await, Decision::Allowed);
         assert_eq!(reviews.load(Ordering::SeqCst), before);
-    }
-
-    #[test]
-    fn only_bearer_tokens_of_a_limited_length_are_read() {
-        let token = |value: &str| {
-            let headers = HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_str(value).unwrap())]);
-            bearer_token(&headers).map(str::to_owned)
-        };
-        assert_eq!(token("bearer abc").as_deref(), Some("abc"));
-        for invalid in [
-            "Basic abc",
-            "Bearer ",
-            "abc",
-            &format!("Bearer {}", "x".repeat(MAX_TOKEN + 1)),
-        ] {
-            assert_eq!(token(invalid), None);
-        }
     }
 }

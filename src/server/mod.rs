@@ -12,6 +12,7 @@ mod metrics_auth;
 mod process;
 mod routes;
 pub mod tls;
+pub mod tokens;
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};

@@ -5,6 +5,7 @@ use std::fs;
 
 use portolan::budget;
 use portolan::manager::setup;
+use portolan::serve::access::AccessMetrics;
 use prometheus_client::registry::Registry;
 use regex::Regex;
 
@@ -147,11 +148,12 @@ async fn the_page_of_metrics_lists_each_metric_with_its_type_and_labels() {
     );
 }
 
-/// Returns the names of all registered metrics of repositories and app.k8s.io Applications, without the suffix of counters.
-/// The registry shows them only in its debug output.
+/// Returns the names of all registered metrics of repositories, app.k8s.io Applications and access to the catalog, without the
+/// suffix of counters. The registry shows them only in its debug output.
 fn registered() -> BTreeSet<String> {
     let mut registry = Registry::default();
     let _metrics = setup::Metrics::register(&mut registry, &budget::Metrics::default(), None);
+    let _of_serve = AccessMetrics::register(&mut registry, budget::ResourceMetrics::unregistered());
     let name = Regex::new("Descriptor \\{ name: \"([a-z_]+)\"").unwrap();
     let text = format!("{registry:?}");
     let names: BTreeSet<String> = name.captures_iter(&text).map(|found| found[1].to_owned()).collect();

@@ -1,6 +1,6 @@
 //! Reviews of bearer tokens, as kube-rbac-proxy and controller-runtime do them.
 
-use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::Client;
 use kube::api::{Api, PostParams};
@@ -9,6 +9,21 @@ use super::{ApiError, call};
 
 /// Returns true if the owner of `token` may get a non-resource URL, `None` if the token is not valid.
 pub async fn may_get_path(client: &Client, token: &str, path: &str) -> Result<Option<bool>, ApiError> {
+    let Some(user) = authenticate(client, token).await? else {
+        return Ok(None);
+    };
+    let access = SubjectAccessReviewSpec {
+        non_resource_attributes: Some(NonResourceAttributes {
+            path: Some(path.to_owned()),
+            verb: Some("get".to_owned()),
+        }),
+        ..SubjectAccessReviewSpec::default()
+    };
+    is_allowed(client, user, access).await.map(Some)
+}
+
+/// Returns the owner of `token`, `None` if the token is not valid.
+pub async fn authenticate(client: &Client, token: &str) -> Result<Option<UserInfo>, ApiError> {
     let review = TokenReview {
         spec: TokenReviewSpec {
             token: Some(token.to_owned()),
@@ -16,26 +31,23 @@ pub async fn may_get_path(client: &Client, token: &str, path: &str) -> Result<Op
         },
         ..TokenReview::default()
     };
-    let parameters = PostParams::default();
-    let reviewed = call(Api::all(client.clone()).create(&parameters, &review)).await?;
+    let reviewed = call(Api::all(client.clone()).create(&PostParams::default(), &review)).await?;
     let status = reviewed.status.unwrap_or_default();
-    let Some(user) = status.user.filter(|_| status.authenticated == Some(true)) else {
-        return Ok(None);
-    };
+    Ok(status.user.filter(|_| status.authenticated == Some(true)))
+}
+
+/// Returns true if the user may do what the attributes of `access` say.
+pub async fn is_allowed(client: &Client, user: UserInfo, access: SubjectAccessReviewSpec) -> Result<bool, ApiError> {
     let review = SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
             user: user.username,
             uid: user.uid,
             groups: user.groups,
             extra: user.extra,
-            non_resource_attributes: Some(NonResourceAttributes {
-                path: Some(path.to_owned()),
-                verb: Some("get".to_owned()),
-            }),
-            ..SubjectAccessReviewSpec::default()
+            ..access
         },
         ..SubjectAccessReview::default()
     };
-    let reviewed = call(Api::all(client.clone()).create(&parameters, &review)).await?;
-    Ok(Some(reviewed.status.is_some_and(|status| status.allowed)))
+    let reviewed = call(Api::all(client.clone()).create(&PostParams::default(), &review)).await?;
+    Ok(reviewed.status.is_some_and(|status| status.allowed))
 }

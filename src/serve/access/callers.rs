@@ -1,0 +1,249 @@
+//! Callers by token. What was reviewed is kept for a minute.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout_at};
+
+use super::credentials::time_to_expiry;
+use super::identity::{Identity, REFUSED_TTL, TTL};
+use super::reviewer::{Rate, Reviewer, Reviews, Turn, rate};
+use super::{AccessError, AccessOptions, Caller, Limits, Visible};
+use crate::server::tokens::{TokenCache, TokenDigest};
+use crate::text::sanitize;
+
+/// Tokens that were valid within this time don't count as unknown.
+const KNOWN_TTL: Duration = Duration::from_secs(3600);
+const MAX_KNOWN: usize = 4096;
+/// Seconds after which an unknown token may be sent again.
+const UNKNOWN_RETRY_AFTER: u64 = 1;
+
+/// `None`: the token is refused.
+type Reviewed = Option<Arc<Identity>>;
+
+pub(super) struct Callers {
+    anonymous: Visible,
+    global_repos_namespace: Option<String>,
+    limits: Limits,
+    reviewer: Reviewer,
+    identities: TokenCache<Reviewed>,
+    known: TokenCache<()>,
+    unknown: Rate,
+    locks: Locks,
+}
+
+impl Callers {
+    pub(super) fn new(options: AccessOptions, reviews: Arc<dyn Reviews>) -> Self {
+        let limits = options.limits;
+        let unknown = limits.unknown_tokens_per_second;
+        Self {
+            anonymous: options.anonymous,
+            global_repos_namespace: options.global_repos_namespace,
+            limits,
+            reviewer: Reviewer::new(reviews, &limits, options.metrics),
+            identities: TokenCache::new(limits.callers),
+            known: TokenCache::new(MAX_KNOWN),
+            unknown: rate(unknown, unknown),
+            locks: Locks::default(),
+        }
+    }
+
+    pub(super) async fn caller(
+        self: &Arc<Self>,
+        token: String,
+        namespaces: &[String],
+        named: Option<&str>,
+    ) -> Result<Caller, AccessError> {
+        let identity = self.identity(token, namespaces).await?;
+        let visible = match named {
+            _ if identity.can_list_all => Visible::All,
+            None => Visible::Only(self.visible(&identity, namespaces).await?),
+            Some(named) if self.is_visible(&identity, named).await? => Visible::one(named),
+            Some(named) => {
+                return Err(AccessError::Forbidden {
+                    user: identity.name().to_owned(),
+                    namespace: Some(sanitize(named)),
+                });
+            }
+        };
+        Ok(Caller {
+            user: Some(identity.name().to_owned()),
+            namespaces: visible,
+        })
+    }
+
+    async fn identity(self: &Arc<Self>, token: String, namespaces: &[String]) -> Result<Arc<Identity>, AccessError> {
+        let digest = TokenDigest::of(&token);
+        if let Some(reviewed) = self.identities.get(&digest) {
+            let identity = reviewed.ok_or(AccessError::Unauthenticated)?;
+            if identity.begin_renewal() {
+                self.renew(&identity, token, digest, namespaces.to_vec());
+            }
+            return Ok(identity);
+        }
+        let lock = self.locks.of(digest);
+        let _turn = lock.lock().await;
+        // Another request with this token may have had the lock before.
+        if let Some(reviewed) = self.identities.get(&digest) {
+            return reviewed.ok_or(AccessError::Unauthenticated);
+        }
+        let identity = self.review(token, digest).await?;
+        self.store(digest, &identity);
+        Ok(identity)
+    }
+
+    /// Renews an identity in the background. Requests use the old one until it expires.
+    fn renew(self: &Arc<Self>, old: &Arc<Identity>, token: String, digest: TokenDigest, namespaces: Vec<String>) {
+        let (callers, old) = (Arc::clone(self), Arc::clone(old));
+        tokio::spawn(async move {
+            let lock = callers.locks.of(digest);
+            let renewal = async {
+                let _turn = lock.lock().await;
+                let identity = callers.review(token, digest).await?;
+                if old.visible().is_some() && !identity.can_list_all {
+                    callers.visible(&identity, &namespaces).await?;
+                }
+                callers.store(digest, &identity);
+                Ok::<_, AccessError>(())
+            };
+            // Failures are logged by the reviewer, and the next request after the expiry tries again.
+            let _ = timeout_at(old.expires, renewal).await;
+        });
+    }
+
+    async fn review(&self, token: String, digest: TokenDigest) -> Result<Arc<Identity>, AccessError> {
+        let is_known = self.known.get(&digest).is_some();
+        if !is_known && self.unknown.check().is_err() {
+            return Err(AccessError::TooMany {
+                retry_after: UNKNOWN_RETRY_AFTER,
+            });
+        }
+        let turn = Turn::of(&digest, is_known);
+        let reviewed = Instant::now();
+        let expires = reviewed + time_to_expiry(&token).map_or(TTL, |left| left.min(TTL));
+        let Some(user) = self.reviewer.authenticate(&turn, token).await? else {
+            self.known.remove(&digest);
+            self.identities.store_refused(digest, None, REFUSED_TTL);
+            return Err(AccessError::Unauthenticated);
+        };
+        self.known.store_valid(digest, (), KNOWN_TTL);
+        let turn = Turn::of(&digest, true);
+        let can_list_all = matches!(self.anonymous, Visible::All) || self.reviewer.may_list(&turn, &user, None).await?;
+        Ok(Arc::new(Identity::new(user, turn, can_list_all, reviewed, expires)))
+    }
+
+    fn store(&self, digest: TokenDigest, identity: &Arc<Identity>) {
+        let ttl = identity.expires.saturating_duration_since(Instant::now());
+        self.identities.store_valid(digest, Some(Arc::clone(identity)), ttl);
+    }
+
+    /// Returns all visible namespaces of those with repositories.
+    async fn visible(&self, identity: &Identity, namespaces: &[String]) -> Result<Arc<BTreeSet<String>>, AccessError> {
+        if let Some(visible) = identity.visible() {
+            return Ok(visible);
+        }
+        let due: BTreeSet<&String> = namespaces.iter().filter(|name| !self.is_open(name)).collect();
+        if due.len() > self.limits.namespaces {
+            return Err(AccessError::Forbidden {
+                user: identity.name().to_owned(),
+                namespace: None,
+            });
+        }
+        let _turn = identity.busy.lock().await;
+        if let Some(visible) = identity.visible() {
+            return Ok(visible);
+        }
+        let review = |name: &String| self.review_namespace(identity, name.clone());
+        let reviews: Vec<BoxFuture<'_, _>> = due.into_iter().map(review).collect();
+        let allowed: BTreeSet<Option<String>> = stream::iter(reviews)
+            .buffer_unordered(self.limits.concurrent_reviews)
+            .try_collect()
+            .await?;
+        let visible: BTreeSet<String> = allowed.into_iter().flatten().chain(self.open()).collect();
+        let visible = Arc::new(visible);
+        // Without namespaces the catalog may not have been read yet.
+        if !namespaces.is_empty() {
+            identity.store_visible(Arc::clone(&visible));
+        }
+        Ok(visible)
+    }
+
+    async fn is_visible(&self, identity: &Identity, named: &str) -> Result<bool, AccessError> {
+        if self.is_open(named) {
+            return Ok(true);
+        }
+        // A review of an empty name would be one of all namespaces.
+        if !is_namespace_name(named) {
+            return Ok(false);
+        }
+        if let Some(is_allowed) = identity.is_allowed(named) {
+            return Ok(is_allowed);
+        }
+        let _turn = identity.busy.lock().await;
+        let allowed = self.review_namespace(identity, named.to_owned()).await?;
+        Ok(allowed.is_some())
+    }
+
+    /// Returns the namespace if the caller may list in it. Earlier reviews count while they last.
+    fn review_namespace<'a>(
+        &'a self,
+        identity: &'a Identity,
+        namespace: String,
+    ) -> BoxFuture<'a, Result<Option<String>, AccessError>> {
+        async move {
+            let is_allowed = match identity.is_allowed(&namespace) {
+                Some(is_allowed) => is_allowed,
+                None => {
+                    let reviewed = Instant::now();
+                    let review = self.reviewer.may_list(&identity.turn, &identity.user, Some(&namespace));
+                    let is_allowed = review.await?;
+                    identity.store(&namespace, is_allowed, reviewed);
+                    is_allowed
+                }
+            };
+            Ok(is_allowed.then_some(namespace))
+        }
+        .boxed()
+    }
+
+    /// Returns true for namespaces that every authenticated caller sees.
+    fn is_open(&self, namespace: &str) -> bool {
+        self.anonymous.contains(namespace) || self.global_repos_namespace.as_deref() == Some(namespace)
+    }
+
+    fn open(&self) -> impl Iterator<Item = String> {
+        let anonymous = match &self.anonymous {
+            Visible::All => None,
+            Visible::Only(namespaces) => Some(namespaces),
+        };
+        let anonymous = anonymous.into_iter().flat_map(|namespaces| namespaces.iter());
+        anonymous.chain(&self.global_repos_namespace).cloned()
+    }
+}
+
+/// Returns true for DNS labels.
+fn is_namespace_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !name.is_empty() && name.len() <= 63 && name.bytes().all(is_allowed)
+}
+
+/// A lock for each token that is reviewed: single flight.
+#[derive(Default)]
+struct Locks(Mutex<HashMap<TokenDigest, Weak<tokio::sync::Mutex<()>>>>);
+
+impl Locks {
+    fn of(&self, token: TokenDigest) -> Arc<tokio::sync::Mutex<()>> {
+        let mut locks = self.0.lock();
+        if let Some(lock) = locks.get(&token).and_then(Weak::upgrade) {
+            return lock;
+        }
+        locks.retain(|_, lock| lock.strong_count() > 0);
+        let lock = Arc::default();
+        locks.insert(token, Arc::downgrade(&lock));
+        lock
+    }
+}

@@ -1,0 +1,226 @@
+//! Access to the catalog: callers see the namespaces in which they may list AppRepositories.
+//!
+//! ```text
+//!  request ─► Hosts ─► Credentials ─► Callers (cache) ─► Reviewer (limits) ─► Reviews (API server)
+//! ```
+
+mod callers;
+mod cluster;
+mod credentials;
+mod hosts;
+mod identity;
+mod metrics;
+mod reviewer;
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use tokio::time::timeout;
+
+use callers::Callers;
+pub use cluster::ClusterReviews;
+use credentials::Credentials;
+use hosts::Hosts;
+pub use metrics::AccessMetrics;
+pub use reviewer::{ReviewError, Reviews, User};
+
+/// For reviews that a request needs. Less than the time that a request has.
+const MAX_WAIT: Duration = Duration::from_secs(8);
+/// Seconds after which a caller should try again if the API server is away.
+const RETRY_AFTER: u64 = 5;
+
+/// The caller, and the namespaces in which the caller may list AppRepositories.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// `None`: anonymous.
+    pub user: Option<String>,
+    pub namespaces: Visible,
+}
+
+#[derive(Clone, Debug)]
+pub enum Visible {
+    All,
+    Only(Arc<BTreeSet<String>>),
+}
+
+/// No namespace.
+impl Default for Visible {
+    fn default() -> Self {
+        Self::Only(Arc::default())
+    }
+}
+
+/// The namespaces of a flag; `*` stands for all.
+impl FromIterator<String> for Visible {
+    fn from_iter<I: IntoIterator<Item = String>>(namespaces: I) -> Self {
+        let namespaces: BTreeSet<String> = namespaces.into_iter().collect();
+        if namespaces.contains("*") {
+            Self::All
+        } else {
+            Self::Only(Arc::new(namespaces))
+        }
+    }
+}
+
+impl Visible {
+    #[must_use]
+    pub fn contains(&self, namespace: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(namespaces) => namespaces.contains(namespace),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::All => false,
+            Self::Only(namespaces) => namespaces.is_empty(),
+        }
+    }
+
+    fn one(namespace: &str) -> Self {
+        Self::Only(Arc::new(BTreeSet::from([namespace.to_owned()])))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AccessError {
+    #[error("a valid token is required, as bearer token or as the password of Basic credentials")]
+    Unauthenticated,
+    /// Without a namespace: the caller may not list in all of them, and there are too many to review each.
+    #[error("{}", forbidden(.user, .namespace.as_deref()))]
+    Forbidden { user: String, namespace: Option<String> },
+    #[error("the API server does not review tokens and rights, try again in {retry_after}s")]
+    Unavailable { retry_after: u64 },
+    #[error("too many unknown tokens, try again in {retry_after}s")]
+    TooMany { retry_after: u64 },
+    #[error("the host of the request is not served, allow it with --external-url or --allowed-hosts")]
+    Misdirected,
+}
+
+fn forbidden(user: &str, namespace: Option<&str>) -> String {
+    match namespace {
+        Some(namespace) => {
+            format!("user {user} may not list apprepositories.kubeapps.com in the namespace {namespace}")
+        }
+        None => format!("user {user} may not list apprepositories.kubeapps.com in all namespaces, name one of them"),
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct AccessOptions {
+    /// The namespaces that all callers see, without credentials too.
+    pub anonymous: Visible,
+    /// Visible to every authenticated caller.
+    pub global_repos_namespace: Option<String>,
+    /// The host of `--external-url`.
+    pub external_host: Option<String>,
+    pub allowed_hosts: Vec<String>,
+    pub limits: Limits,
+    pub metrics: AccessMetrics,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub concurrent_reviews: usize,
+    pub reviews_per_second: NonZeroU32,
+    /// Reviews above the rate after a pause: those of one caller.
+    pub review_burst: NonZeroU32,
+    /// Tokens that were not valid within the last hour, and are not known to be invalid.
+    pub unknown_tokens_per_second: NonZeroU32,
+    pub callers: usize,
+    /// Namespaces that are reviewed one by one for a caller.
+    pub namespaces: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        const REVIEWS: NonZeroU32 = NonZeroU32::new(50).unwrap();
+        const BURST: NonZeroU32 = NonZeroU32::new(500).unwrap();
+        const UNKNOWN_TOKENS: NonZeroU32 = NonZeroU32::new(10).unwrap();
+        Self {
+            concurrent_reviews: 8,
+            reviews_per_second: REVIEWS,
+            review_burst: BURST,
+            unknown_tokens_per_second: UNKNOWN_TOKENS,
+            callers: 4096,
+            namespaces: 500,
+        }
+    }
+}
+
+pub struct Access {
+    /// `None`: each request has a token, which the page of another site does not know.
+    hosts: Option<Hosts>,
+    /// Visible without credentials.
+    anonymous: Visible,
+    /// `None` without an API server: credentials are ignored.
+    callers: Option<Arc<Callers>>,
+}
+
+impl Access {
+    /// Everything is visible to all: without an API server, on loopback.
+    #[must_use]
+    pub fn everything() -> Self {
+        Self {
+            hosts: Some(Hosts::loopback()),
+            anonymous: Visible::All,
+            callers: None,
+        }
+    }
+
+    #[must_use]
+    pub fn new(options: AccessOptions, reviews: Arc<dyn Reviews>) -> Self {
+        let has_host_check = options.external_host.is_some() || !options.anonymous.is_empty();
+        let names = options.external_host.iter().chain(&options.allowed_hosts);
+        Self {
+            hosts: has_host_check.then(|| Hosts::named(names)),
+            anonymous: options.anonymous.clone(),
+            callers: Some(Arc::new(Callers::new(options, reviews))),
+        }
+    }
+
+    /// Returns the caller of a request. `namespaces` are those with repositories.
+    ///
+    /// With a namespace that the request names, the caller sees at most this one, or all. Others are not reviewed for it.
+    pub async fn caller(
+        &self,
+        headers: &HeaderMap,
+        namespaces: &[String],
+        named: Option<&str>,
+    ) -> Result<Caller, AccessError> {
+        if self.hosts.as_ref().is_some_and(|hosts| !hosts.allow(headers)) {
+            return Err(AccessError::Misdirected);
+        }
+        let Some(callers) = &self.callers else {
+            return self.anonymous(named);
+        };
+        match Credentials::of(headers) {
+            Credentials::Missing => self.anonymous(named),
+            Credentials::Unusable => Err(AccessError::Unauthenticated),
+            Credentials::Token(token) => timeout(MAX_WAIT, callers.caller(token, namespaces, named))
+                .await
+                .unwrap_or(Err(AccessError::Unavailable {
+                    retry_after: RETRY_AFTER,
+                })),
+        }
+    }
+
+    fn anonymous(&self, named: Option<&str>) -> Result<Caller, AccessError> {
+        let namespaces = match (&self.anonymous, named) {
+            (Visible::Only(namespaces), Some(named)) if namespaces.contains(named) => Visible::one(named),
+            (Visible::Only(_), Some(_)) => Visible::default(),
+            (visible, _) => visible.clone(),
+        };
+        if namespaces.is_empty() {
+            return Err(AccessError::Unauthenticated);
+        }
+        Ok(Caller { user: None, namespaces })
+    }
+}
+
+#[cfg(test)]
+mod tests;

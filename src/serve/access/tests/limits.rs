@@ -1,0 +1,157 @@
+use futures::future::join_all;
+use tokio::time::{Instant, advance};
+
+use super::*;
+
+fn slow(delay: Duration) -> Cluster {
+    Cluster {
+        delay: Some(delay),
+        ..Cluster::default()
+    }
+}
+
+fn many(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("team-{number}")).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn concurrent_requests_of_a_caller_share_their_reviews() {
+    let site = Site::of(slow(Duration::from_millis(10)), AccessOptions::default());
+    site.cluster.allow("jane", &["a"]);
+    let answers = join_all((0..100).map(|_| site.ask("jane", None))).await;
+    assert!(answers.iter().all(|answer| *answer == list(&["a"])));
+    let named = join_all((0..100).map(|_| site.ask("jane", Some("x")))).await;
+    assert!(named.iter().all(|answer| *answer == forbidden_in("jane", "x")));
+    let mut reviews = site.cluster.reviews();
+    reviews.sort();
+    assert_eq!(reviews, ["*", "a", "b", "c", "token", "x"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_gives_up_does_not_lose_the_reviews() {
+    let site = Site::of(slow(Duration::from_secs(1)), AccessOptions::default());
+    let namespaces = many(80);
+    // Two reviews of the caller, and eight namespaces a second.
+    let early = timeout(Duration::from_millis(7_500), site.ask_of("jane", &namespaces, None)).await;
+    assert!(early.is_err());
+    let before = site.cluster.reviews().len();
+    assert!(before > 40, "{before}");
+    assert_eq!(site.ask_of("jane", &namespaces, None).await, list(&[]));
+    let after = site.cluster.reviews().len();
+    assert!(after < 60, "{after}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn eight_reviews_run_at_once() {
+    let site = Site::of(slow(Duration::from_millis(10)), AccessOptions::default());
+    let namespaces = many(100);
+    let start = Instant::now();
+    let asked = join_all(["jane", "joe", "ann"].map(|user| site.ask_of(user, &namespaces, None))).await;
+    assert!(asked.iter().all(|answer| *answer == list(&[])));
+    assert_eq!(site.cluster.highest.load(SeqCst), 8);
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn reviews_beyond_a_burst_are_limited_to_fifty_a_second() {
+    let site = Site::new(AccessOptions::default());
+    let start = Instant::now();
+    for user in ["jane", "joe"] {
+        assert_eq!(site.ask_of(user, &many(300), None).await, list(&[]));
+    }
+    // 604 reviews, of which 500 at once.
+    let seconds = start.elapsed().as_secs_f64();
+    assert!((1.9..2.5).contains(&seconds), "{seconds}");
+    assert_eq!(site.cluster.reviews().len(), 604);
+}
+
+#[tokio::test(start_paused = true)]
+async fn among_too_many_namespaces_only_the_named_one_is_reviewed() {
+    let site = Site::new(AccessOptions::default());
+    site.cluster.allow("jane", &["team-7"]);
+    site.cluster.allow("root", &["*"]);
+    let namespaces = many(501);
+    let error = site.ask_of("jane", &namespaces, None).await.unwrap_err();
+    let (user, namespace) = ("jane".to_owned(), None);
+    assert_eq!(error, AccessError::Forbidden { user, namespace });
+    assert_eq!(
+        site.ask_of("jane", &namespaces, Some("team-7")).await,
+        list(&["team-7"])
+    );
+    assert_eq!(site.cluster.reviews(), ["token", "*", "team-7"]);
+    assert_eq!(site.ask_of("root", &namespaces, None).await, list(&["*"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn guessed_tokens_are_limited_and_callers_that_were_valid_notice_nothing() {
+    let options = AccessOptions {
+        limits: Limits {
+            callers: 16,
+            ..Limits::default()
+        },
+        ..AccessOptions::default()
+    };
+    let site = Site::new(options);
+    site.cluster.allow("jane", &["*"]);
+    assert_eq!(site.ask("jane", None).await, list(&["*"]));
+    site.cluster.reviews();
+    let guess = async |count: usize| {
+        let tokens: Vec<String> = (0..count).map(|number| format!("guess-{number}")).collect();
+        let asked = join_all(tokens.iter().map(|token| site.ask(token, None))).await;
+        let too_many = Err(AccessError::TooMany { retry_after: 1 });
+        asked.iter().filter(|answer| **answer == too_many).count()
+    };
+    let refused_early = guess(10_000).await;
+    assert!(refused_early >= 9_990, "{refused_early}");
+    assert!(site.cluster.reviews().len() <= 10);
+    assert_eq!(site.ask("jane", None).await, list(&["*"]));
+    assert_eq!(site.cluster.reviews(), [""; 0]);
+    // Her reviews expire, and the limit is used up again.
+    advance(Duration::from_secs(60)).await;
+    guess(100).await;
+    site.cluster.reviews();
+    assert_eq!(site.ask("jane", None).await, list(&["*"]));
+    assert_eq!(site.cluster.reviews(), ["token", "*"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_is_refused_is_unknown_again() {
+    let site = Site::new(AccessOptions::default());
+    assert_eq!(site.ask("jane", None).await, list(&[]));
+    site.cluster.revoke_token("jane");
+    advance(Duration::from_secs(60)).await;
+    assert_eq!(site.ask("jane", None).await, Err(AccessError::Unauthenticated));
+    advance(Duration::from_secs(10)).await;
+    for number in 0..10 {
+        let guessed = site.ask(&format!("guess-{number}"), None).await;
+        assert_eq!(guessed, Err(AccessError::Unauthenticated));
+    }
+    assert_eq!(
+        site.ask("jane", None).await,
+        Err(AccessError::TooMany { retry_after: 1 })
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_an_answer_of_the_api_server_access_is_unavailable_and_not_cached() {
+    let site = Site::new(AccessOptions::default());
+    site.cluster.allow("jane", &["a"]);
+    site.cluster.go_away(true);
+    assert_eq!(site.ask("jane", None).await, Err(AWAY));
+    site.cluster.go_away(false);
+    assert_eq!(site.ask("jane", None).await, list(&["a"]));
+    site.cluster.go_away(true);
+    assert_eq!(site.ask("jane", Some("d")).await, Err(AWAY));
+    assert_eq!(site.ask("jane", Some("a")).await, list(&["a"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_review_that_hangs_ends_after_five_seconds() {
+    let site = Site::of(slow(Duration::from_secs(3600)), AccessOptions::default());
+    let start = Instant::now();
+    assert_eq!(site.ask("jane", None).await, Err(AWAY));
+    assert_eq!(start.elapsed().as_secs(), 5);
+    let asked = join_all((0..20).map(|_| site.ask("jane", None))).await;
+    assert!(asked.iter().all(|answer| *answer == Err(AWAY)));
+    assert!(start.elapsed().as_secs() <= 14, "{:?}", start.elapsed());
+}
