@@ -145,6 +145,27 @@ pub fn public_url(url: &Url) -> String {
     printable(url.as_str())
 }
 
+/// Returns the URL of a repository without user information, query and fragment, which may contain secrets.
+#[must_use]
+pub fn redacted_url(text: &str) -> String {
+    match Url::parse(text.trim()) {
+        Ok(url) if !url.cannot_be_a_base() => {
+            let may_have_secrets = !url.username().is_empty()
+                || url.password().is_some()
+                || url.query().is_some()
+                || url.fragment().is_some();
+            if may_have_secrets {
+                public_url(&url)
+            } else {
+                printable(text)
+            }
+        }
+        // `me:secret@host` is parsed as a URL of scheme `me` without host.
+        _ if text.contains(['@', '?', '#']) => "(not a valid URL)".to_owned(),
+        _ => printable(text),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
