@@ -21,6 +21,7 @@ use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::serve::access::{Access, AccessMetrics, AccessOptions, ClusterReviews};
 use crate::serve::api::Site;
 use crate::serve::live::Live;
+use crate::serve::metrics::ServeMetrics;
 use crate::serve::snapshot::Snapshot;
 use crate::server::{Info, ListenAddress, ProcessMetrics, Server, ServerLimits};
 
@@ -56,6 +57,7 @@ pub async fn run(options: &ServeOptions, shutdown: CancellationToken) -> Result<
     let metrics = Metrics {
         requests: RequestMetrics::register(&mut registry, budgets.of("api_requests", 0)),
         access: AccessMetrics::register(&mut registry, budgets.of("access_reviews", 0)),
+        serve: ServeMetrics::register(&mut registry),
         budgets,
     };
     let is_loaded = Arc::new(AtomicBool::new(false));
@@ -85,6 +87,7 @@ pub async fn run(options: &ServeOptions, shutdown: CancellationToken) -> Result<
 struct Metrics {
     requests: RequestMetrics,
     access: AccessMetrics,
+    serve: ServeMetrics,
     budgets: budget::Metrics,
 }
 
@@ -107,7 +110,7 @@ async fn serve(
         }
         is_loaded.store(true, Ordering::Relaxed);
     };
-    let site = Site::new(Arc::clone(&live), access, options.prefix.clone());
+    let site = Site::new(Arc::clone(&live), access, options.prefix.clone(), metrics.serve.clone());
     let server = Server::new(
         listener,
         site.routes(),
@@ -140,5 +143,5 @@ async fn connect(options: &ServeOptions, metrics: &Metrics) -> Result<(Live, Acc
             Access::new(access, Arc::new(ClusterReviews::new(client)))
         }
     };
-    Ok((Live::new(settings, empty), access))
+    Ok((Live::new(settings, empty, metrics.serve.clone()), access))
 }

@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
+use super::metrics::ServeMetrics;
 use super::snapshot::Snapshot;
 use crate::api::NamespacedName;
 use crate::catalog::{Catalog, Error, ErrorKind, Record, Settings};
@@ -56,6 +57,7 @@ pub struct Live {
     settings: Settings,
     /// What a snapshot begins with: its namespace and its origin.
     empty: Snapshot,
+    metrics: ServeMetrics,
     opened: tokio::sync::Mutex<Option<Opened>>,
     state: Mutex<State>,
     rows: Semaphore,
@@ -94,10 +96,11 @@ impl State {
 
 impl Live {
     #[must_use]
-    pub fn new(settings: Settings, empty: Snapshot) -> Self {
+    pub fn new(settings: Settings, empty: Snapshot, metrics: ServeMetrics) -> Self {
         Self {
             settings,
             empty,
+            metrics,
             opened: tokio::sync::Mutex::default(),
             state: Mutex::default(),
             rows: Semaphore::new(MAX_ROWS),
@@ -134,6 +137,7 @@ impl Live {
     async fn check(&self) {
         let last = self.state.lock().last.clone();
         let result = self.load(last.map(|(loaded, _)| loaded)).await;
+        self.metrics.count_check(result.is_ok());
         let now = Instant::now();
         let mut state = self.state.lock();
         state.checked = Some(now);

@@ -9,6 +9,7 @@
 pub mod access;
 pub mod api;
 pub mod live;
+pub mod metrics;
 pub mod search;
 pub mod snapshot;
 pub mod summary;

@@ -153,6 +153,7 @@ fn registered() -> BTreeSet<String> {
     let mut registry = Registry::default();
     let _metrics = setup::Metrics::register(&mut registry, &budget::Metrics::default(), None);
     let name = Regex::new("Descriptor \\{ name: \"([a-z_]+)\"").unwrap();
+    let _requests = portolan::serve::metrics::ServeMetrics::register(&mut registry);
     let text = format!("{registry:?}");
     let names: BTreeSet<String> = name.captures_iter(&text).map(|found| found[1].to_owned()).collect();
     assert!(names.len() > 20 && names.contains("portolan_syncs"), "{names:?}");

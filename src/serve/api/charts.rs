@@ -136,7 +136,7 @@ impl Position {
     }
 }
 
-fn key<'a>(sort: Sort, rank: Rank, hit: Hit<'a>) -> Key<'a> {
+fn key(sort: Sort, rank: Rank, hit: Hit<'_>) -> Key<'_> {
     let Hit { repository, chart, .. } = hit;
     (
         sort.order(rank, chart),

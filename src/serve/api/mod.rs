@@ -24,10 +24,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::Serialize;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::access::{Access, AccessError, Caller, Visible};
 use super::live::{Live, Loaded, View};
+use super::metrics::ServeMetrics;
 use super::snapshot::Repository;
 use crate::api::NamespacedName;
 use problem::Problem;
@@ -48,16 +49,18 @@ struct Inner {
     in_flight: Semaphore,
     /// The path before `/api`, such as `/catalog`; empty if there is none.
     prefix: String,
+    metrics: ServeMetrics,
 }
 
 impl Site {
     #[must_use]
-    pub fn new(live: Arc<Live>, access: Access, prefix: String) -> Self {
+    pub fn new(live: Arc<Live>, access: Access, prefix: String, metrics: ServeMetrics) -> Self {
         Self(Arc::new(Inner {
             live,
             access,
             in_flight: Semaphore::new(MAX_IN_FLIGHT),
             prefix,
+            metrics,
         }))
     }
 
@@ -109,6 +112,14 @@ impl Site {
 }
 
 async fn limit(State(site): State<Site>, request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let response = respond_within_limits(&site, request, next).await;
+    let code = response.status().as_u16();
+    site.0.metrics.observe_request(code, started.elapsed());
+    response
+}
+
+async fn respond_within_limits(site: &Site, request: Request, next: Next) -> Response {
     let uri = request.uri();
     if uri.path().len() + uri.query().map_or(0, str::len) > MAX_URI_BYTES {
         return Problem::uri_too_long(MAX_URI_BYTES).into_response();
