@@ -224,4 +224,23 @@ mod tests {
         let url = Url::parse("https://user:secret@example.com/charts?token=secret#secret").unwrap();
         assert_eq!(public_url(&url), "https://example.com/charts");
     }
+
+    #[test]
+    fn a_url_is_unchanged_unless_it_may_contain_secrets() {
+        for plain in [
+            "https://charts.example",
+            "file:./harbour",
+            "oci://charts.example/team",
+            "no url",
+            "",
+        ] {
+            assert_eq!(redacted_url(plain), plain);
+        }
+        assert_eq!(
+            redacted_url("https://me:hush@charts.example/a?token=hush#hush"),
+            "https://charts.example/a"
+        );
+        assert_eq!(redacted_url("me:hush@charts.example"), "(not a valid URL)");
+        assert_eq!(redacted_url("://me:hush@x"), "(not a valid URL)");
+    }
 }

@@ -277,3 +277,33 @@ async fn refresh_records(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_snapshot_is_served_for_15_minutes_while_the_database_is_away() {
+        assert_eq!(State::default().view().unwrap_err(), Unavailable);
+        let mut state = State {
+            last: Some((Arc::default(), Instant::now())),
+            ..State::default()
+        };
+        assert_eq!(state.view().unwrap().stale, None);
+        state.is_failing = true;
+        tokio::time::advance(MAX_STALE).await;
+        assert_eq!(state.view().unwrap().stale, Some(MAX_STALE));
+        tokio::time::advance(FRESH).await;
+        assert_eq!(state.view().unwrap_err(), Unavailable);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_snapshot_is_stale_if_the_database_does_not_answer_in_time() {
+        let state = State {
+            last: Some((Arc::default(), Instant::now())),
+            ..State::default()
+        };
+        tokio::time::advance(FRESH + PATIENCE).await;
+        assert_eq!(state.view().unwrap().stale, Some(FRESH + PATIENCE));
+    }
+}
