@@ -98,7 +98,10 @@ impl Site {
     /// credentials never learns that the database is away.
     async fn enter(&self, headers: &HeaderMap, namespace: Option<&str>) -> Result<Visit, Problem> {
         let view = self.0.live.view().await;
-        let namespaces = view.as_ref().map_or(&[][..], |view| view.loaded.namespaces.as_slice());
+        let namespaces: &[String] = match &view {
+            Ok(view) => &view.loaded.namespaces,
+            Err(_) => &[],
+        };
         let caller = self.0.access.caller(headers, namespaces, namespace).await?;
         match namespace {
             // Alike for one that does not exist.
