@@ -199,12 +199,12 @@ pub(super) async fn list(
     found.truncate(limit);
     let last = found.last().filter(|_| has_more);
     let next = last.map(|(key, _)| parameters.next(&Position::new(*key))).transpose()?;
-    let item = |(_, hit): &(Key<'_>, Hit<'_>)| Item {
+    let items = found.iter().map(|(_, hit)| Item {
         summary: Summary::new(hit.repository, hit.chart),
         fuzzy: hit.fuzzy,
-    };
+    });
     let list = List {
-        items: found.iter().map(item).collect(),
+        items: items.collect(),
         next,
         freshness: visit.freshness(),
     };
