@@ -82,7 +82,7 @@ async fn urls_of_charts_are_shown_without_what_may_be_secret() {
     let world = World::new().await;
     let url = world.database_url();
     let index = "apiVersion: v1\nentries:\n  web:\n  - name: web\n    version: 1.0.0\n    home: https://me:hush@web.example/?hush\n    \
-                 sources: ['https://hush@git.example/web']\n    urls: ['https://me:hush@charts.example/web.tgz?sig=hush']\n";
+                 sources: ['https://hush@git.example/web']\n    maintainers: [{name: Keeper, url: 'https://me:hush@keeper.example'}]\n    urls: ['https://me:hush@charts.example/web.tgz?sig=hush']\n";
     declare(&world, "stable", index.to_owned());
     sync(&world, &url).await;
     let serving = Serving::of(&world, &url).await;

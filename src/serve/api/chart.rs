@@ -24,7 +24,7 @@ struct Row {
     home: Option<String>,
     icon: Option<String>,
     sources: Option<Vec<Option<String>>>,
-    maintainers: Option<Vec<Maintainer>>,
+    maintainers: Option<Vec<Option<Maintainer>>>,
     #[serde(rename = "chartVersions")]
     versions: Option<Vec<VersionRow>>,
 }
@@ -38,6 +38,16 @@ struct Maintainer {
     email: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
+}
+
+impl Maintainer {
+    fn public(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            email: self.email.clone(),
+            url: self.url.as_deref().map(public),
+        }
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -77,7 +87,7 @@ struct Chart<'a> {
     /// The URL that the chart declares.
     icon: String,
     sources: Vec<String>,
-    maintainers: &'a [Maintainer],
+    maintainers: Vec<Maintainer>,
 }
 
 #[derive(Serialize)]
@@ -190,7 +200,13 @@ pub(super) async fn show(State(site): State<Site>, headers: HeaderMap, names: Na
             .map(public_of)
             .filter(|url| !url.is_empty())
             .collect(),
-        maintainers: row.maintainers.as_deref().unwrap_or_default(),
+        maintainers: row
+            .maintainers
+            .iter()
+            .flatten()
+            .flatten()
+            .map(Maintainer::public)
+            .collect(),
     };
     respond(&headers, &chart)
 }
