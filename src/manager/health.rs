@@ -44,7 +44,7 @@ impl Listening {
     }
 }
 
-/// What the listeners for health and metrics serve.
+/// The content of the listeners for health and metrics.
 pub(super) struct Served<'a> {
     pub(super) listeners: &'a [Listener],
     /// The maximum number of connections to each address.

@@ -55,7 +55,7 @@ pub struct View {
 /// Opens the database lazily, for reading only.
 pub struct Live {
     settings: Settings,
-    /// What a snapshot begins with: its namespace and its origin.
+    /// A snapshot without repositories, limited to a namespace and an origin.
     empty: Snapshot,
     metrics: ServeMetrics,
     opened: tokio::sync::Mutex<Option<Opened>>,

@@ -39,7 +39,7 @@ const MAX_URI_BYTES: usize = 8 * 1024;
 const MAX_IN_FLIGHT: usize = 64;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What all requests share; a handle, cheap to clone.
+/// The parts that all requests share; a handle, cheap to clone.
 #[derive(Clone)]
 pub struct Site(Arc<Inner>);
 
@@ -166,7 +166,7 @@ impl Visit {
     }
 }
 
-/// Tells that the database can't be read now, and how old the content is.
+/// The age of the content, while the database can't be read.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Freshness {

@@ -13,7 +13,7 @@ pub(super) struct Problem {
     kind: &'static str,
     title: &'static str,
     status: u16,
-    /// What failed, and what to do.
+    /// Says what failed, and what to do.
     detail: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     parameter: Option<&'static str>,
