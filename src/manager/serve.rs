@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::health::{self, Health, Served, condition, listen_error, shutdown_check};
 use super::setup::{connect_source, origin};
-use super::{DatabaseOptions, Error, Listener, Patience, SourceOptions};
+use super::{CLOSE_TIMEOUT, DatabaseOptions, Error, Listener, Patience, SourceOptions};
 use crate::budget;
 use crate::controllers::Source;
 use crate::runtime::kube_client::metrics::RequestMetrics;
@@ -122,7 +122,8 @@ async fn serve(
         tracing::info!(%address, path = options.prefix, "serving the catalog");
     }
     tokio::join!(server.run(shutdown.clone()), shutdown.run_until_cancelled(first));
-    live.close().await;
+    // A database that is disconnected may never answer.
+    let _ = timeout(CLOSE_TIMEOUT, live.close()).await;
     Ok(())
 }
 
