@@ -145,6 +145,27 @@ pub fn public_url(url: &Url) -> String {
     printable(url.as_str())
 }
 
+/// Returns the URL of a repository without user information, query and fragment, which may contain secrets.
+#[must_use]
+pub fn redacted_url(text: &str) -> String {
+    match Url::parse(text.trim()) {
+        Ok(url) if !url.cannot_be_a_base() => {
+            let may_have_secrets = !url.username().is_empty()
+                || url.password().is_some()
+                || url.query().is_some()
+                || url.fragment().is_some();
+            if may_have_secrets {
+                public_url(&url)
+            } else {
+                printable(text)
+            }
+        }
+        // `me:secret@host` is parsed as a URL of scheme `me` without host.
+        _ if text.contains(['@', '?', '#']) => "(not a valid URL)".to_owned(),
+        _ => printable(text),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -202,5 +223,24 @@ mod tests {
     fn a_public_url_contains_no_secrets() {
         let url = Url::parse("https://user:secret@example.com/charts?token=secret#secret").unwrap();
         assert_eq!(public_url(&url), "https://example.com/charts");
+    }
+
+    #[test]
+    fn a_url_is_unchanged_unless_it_may_contain_secrets() {
+        for plain in [
+            "https://charts.example",
+            "file:./harbour",
+            "oci://charts.example/team",
+            "no url",
+            "",
+        ] {
+            assert_eq!(redacted_url(plain), plain);
+        }
+        assert_eq!(
+            redacted_url("https://me:hush@charts.example/a?token=hush#hush"),
+            "https://charts.example/a"
+        );
+        assert_eq!(redacted_url("me:hush@charts.example"), "(not a valid URL)");
+        assert_eq!(redacted_url("://me:hush@x"), "(not a valid URL)");
     }
 }

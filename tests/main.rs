@@ -36,6 +36,7 @@ mod oam_webhooks;
 mod observability;
 mod packaging;
 mod registry;
+mod serve;
 mod support;
 mod surface;
 mod threats;

@@ -47,6 +47,23 @@ impl Catalog {
         })
         .await
     }
+
+    /// Returns true if another origin has claimed the database within the last five minutes.
+    pub async fn has_other_cluster(&self, origin: &str) -> Result<bool, Error> {
+        const SQLITE: &str = "SELECT count(*) FROM portolan_clusters
+            WHERE origin <> $1 AND renewed > CAST(unixepoch('subsec') * 1000 AS INTEGER) - $2";
+        const POSTGRES: &str = "SELECT count(*) FROM portolan_clusters
+            WHERE origin <> $1 AND renewed > CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT) - $2";
+        let max_age = i64::try_from(MAX_AGE.as_millis()).unwrap_or(i64::MAX);
+        let others: i64 = self
+            .read("list the clusters that use the database", "", async |connection| {
+                let statement = connection.choose(SQLITE, POSTGRES);
+                Ok(on_engine!(connection.executor(), executor =>
+                    sqlx::query_scalar(statement).bind(origin).bind(max_age).fetch_one(executor).await?))
+            })
+            .await?;
+        Ok(others > 0)
+    }
 }
 
 /// Returns the time of the database in milliseconds since 1970: the clocks of two clusters may differ.

@@ -60,7 +60,7 @@ pub use history::{HISTORY_LIMIT, HistoryEntry};
 pub use icons::MissingIcon;
 pub use oci::{OciChange, OciMetadata, OciRepository, OciTag};
 use record::RecordRow;
-pub use record::{Baseline, Handled, Record, Refused, State};
+pub use record::{Baseline, Handled, ONE_SHOT, Record, Refused, State};
 pub use schema::SchemaVersions;
 pub use settings::{
     DEFAULT_POSTGRES_CONNECTIONS, Database, Login, Migrations, Password, Pooler, Settings, SettingsError,

@@ -55,6 +55,8 @@ pub struct ChartsKey {
 pub struct RecordKey {
     pub uid: String,
     pub revision: i64,
+    /// As [`Record::origin`].
+    pub origin: String,
 }
 
 #[derive(FromRow)]
@@ -65,15 +67,16 @@ struct KeysRow {
     charts: ChartsKey,
     uid: Option<String>,
     revision: Option<i64>,
+    origin: Option<String>,
 }
 
 impl From<KeysRow> for RepositoryKeys {
     fn from(row: KeysRow) -> Self {
-        let record = row.uid.zip(row.revision);
+        let record = row.uid.zip(row.revision).zip(row.origin);
         Self {
             name: NamespacedName::new(row.namespace, row.name),
             charts: row.charts,
-            record: record.map(|(uid, revision)| RecordKey { uid, revision }),
+            record: record.map(|((uid, revision), origin)| RecordKey { uid, revision, origin }),
         }
     }
 }
@@ -110,15 +113,21 @@ impl Catalog {
         Ok(summaries.into_values().collect())
     }
 
-    /// Returns the keys of all repositories that may have charts, in one namespace or in all. Read them before the charts:
-    /// a write in between then shows as a change.
+    /// Returns the keys of all repositories that have a record or may have charts, in one namespace or in all. Read them before
+    /// the charts: a write in between then shows as a change.
     pub async fn repository_keys(&self, namespace: Option<&str>) -> Result<Vec<RepositoryKeys>, Error> {
         const JOINED: &str = "SELECT r.namespace, r.name, CAST(r.id AS BIGINT) AS repos_id, r.checksum, r.last_update,
-                p.uid, p.revision
+                p.uid, p.revision, p.origin
             FROM repos r LEFT JOIN portolan_repositories p ON p.namespace = r.namespace AND p.name = r.name
-            WHERE CAST($1 AS TEXT) IS NULL OR r.namespace = $1";
+            WHERE CAST($1 AS TEXT) IS NULL OR r.namespace = $1
+            UNION ALL
+            SELECT p.namespace, p.name, CAST(0 AS BIGINT) AS repos_id, CAST(NULL AS TEXT) AS checksum,
+                CAST(NULL AS TEXT) AS last_update, p.uid, p.revision, p.origin
+            FROM portolan_repositories p
+            WHERE (CAST($1 AS TEXT) IS NULL OR p.namespace = $1)
+                AND NOT EXISTS (SELECT 1 FROM repos r WHERE r.namespace = p.namespace AND r.name = p.name)";
         const OF_KUBEAPPS: &str = "SELECT r.namespace, r.name, CAST(r.id AS BIGINT) AS repos_id, r.checksum,
-                r.last_update, CAST(NULL AS TEXT) AS uid, CAST(NULL AS BIGINT) AS revision
+                r.last_update, CAST(NULL AS TEXT) AS uid, CAST(NULL AS BIGINT) AS revision, CAST(NULL AS TEXT) AS origin
             FROM repos r WHERE CAST($1 AS TEXT) IS NULL OR r.namespace = $1";
         let mut found = self.keys(JOINED, namespace).await?;
         if found.is_none() {
@@ -166,6 +175,21 @@ impl Catalog {
                 Ok(())
             },
         )
+        .await
+    }
+
+    /// Returns `info` of a chart as it is stored, by any writer.
+    pub async fn chart_row(&self, name: &NamespacedName, chart_id: &str) -> Result<Option<String>, Error> {
+        const SELECT: &str = "SELECT CAST(info AS TEXT) FROM charts
+            WHERE repo_namespace = $1 AND repo_name = $2 AND chart_id = $3";
+        if chart_id.contains('\0') {
+            // Postgres refuses it.
+            return Ok(None);
+        }
+        self.read("read a chart", &name.namespace, async |connection| {
+            let row: Option<(String,)> = select!(fetch_optional, connection, SELECT, name, chart_id);
+            Ok(row.map(|(info,)| info))
+        })
         .await
     }
 

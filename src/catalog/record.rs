@@ -12,12 +12,15 @@ use super::{
 };
 use crate::api::NamespacedName;
 
+/// Origin of rows written by one-shot commands. The orphan check ignores them.
+pub const ONE_SHOT: &str = "one-shot";
+
 /// A row of `portolan_repositories`. Decisions depend on it; the status of the object only displays it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
     pub name: NamespacedName,
     pub uid: String,
-    /// UID of the namespace kube-system, ID of a manifests directory, or `one-shot`.
+    /// UID of the namespace kube-system, ID of a manifests directory, or [`ONE_SHOT`].
     pub origin: String,
     pub url: String,
     pub kind: String,

@@ -24,6 +24,7 @@ pub(super) const GROUPS: [Group; 5] = [
             "history",
             "search",
             "show",
+            "serve",
             "resync",
             "sync",
             "delete",

@@ -20,6 +20,7 @@ pub mod reference;
 mod resync;
 mod run;
 mod search;
+mod serve;
 mod show;
 mod status;
 mod sync;
@@ -64,6 +65,7 @@ enum Command {
     History(history::History),
     Search(search::Search),
     Show(show::Show),
+    Serve(Box<serve::Serve>),
     Resync(resync::Resync),
     Apps(applications::Apps),
     Vela(vela::Vela),
@@ -176,9 +178,12 @@ impl Cli {
     fn execute(self) -> Result<(), Error> {
         use Command::{
             Apps, Catalog, Cluster, Completion, Crds, Debug, Delete, Doctor, Gc, History, InvalidateCache, Man, Resync,
-            Run, Search, Show, Status, Sync, Uninstall, Vela,
+            Run, Search, Serve, Show, Status, Sync, Uninstall, Vela,
         };
-        let is_query = !matches!(self.command, Run(_) | Sync(_) | Delete(_) | InvalidateCache(_) | Gc(_));
+        let is_query = !matches!(
+            self.command,
+            Run(_) | Serve(_) | Sync(_) | Delete(_) | InvalidateCache(_) | Gc(_)
+        );
         let (file, traces) = match &self.command {
             Run(run) => (run.log_file(), run.traces.options()?),
             _ => (None, None),
@@ -199,6 +204,7 @@ impl Cli {
             History(command) => block_on(command.execute()),
             Search(command) => block_on(command.execute()),
             Show(command) => block_on(command.execute()),
+            Serve(command) => block_on(command.execute()),
             Resync(command) => block_on(command.execute()),
             Apps(command) => block_on(command.execute()),
             Vela(command) => block_on(command.execute()),

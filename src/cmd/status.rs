@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::flags::{OutputFormat, QueryFlags, database::DatabaseFlags};
@@ -174,10 +174,7 @@ impl View {
 }
 
 fn next_sync(record: &Record, now: Timestamp) -> Option<Timestamp> {
-    let cron = cron::parse(record.schedule.as_deref()?).ok()?;
-    let tick = cron.next_after(now)?;
-    let jitter = SignedDuration::try_from(cron::jitter(&record.uid, cron.shortest_gap())).ok()?;
-    tick.checked_add(jitter).ok()
+    cron::next_due(record.schedule.as_deref()?, &record.uid, now)
 }
 
 /// Formats a table and the messages of repositories that are not ready, or with `is_detailed` of all, with missing files.

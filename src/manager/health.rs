@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Error, LeaderElection, Options};
+use super::{Error, LeaderElection, Listener, Options};
 use crate::budget;
 use crate::catalog::Catalog;
 use crate::controllers::oam::start::prerequisites::Prerequisites;
@@ -44,30 +44,34 @@ impl Listening {
     }
 }
 
-/// Serves health and metrics, at separate addresses if the options have two.
-pub(super) async fn listen(
-    options: &Options,
-    mut registry: Registry,
-    budgets: &budget::Metrics,
-    health: &Health,
-    ready: Vec<Check>,
-    authorize: Option<Authorize>,
-) -> Result<Listening, Error> {
+/// The content of the listeners for health and metrics.
+pub(super) struct Served<'a> {
+    pub(super) listeners: &'a [Listener],
+    /// The maximum number of connections to each address.
+    pub(super) connections: usize,
+    pub(super) registry: Registry,
+    pub(super) budgets: &'a budget::Metrics,
+    pub(super) ready: Vec<Check>,
+    pub(super) info: Info,
+    pub(super) authorize: Option<Authorize>,
+}
+
+/// Serves health and metrics, at separate addresses if there are two.
+pub(super) async fn listen(served: Served<'_>, health: &Health) -> Result<Listening, Error> {
+    let mut registry = served.registry;
     let checks = HealthMetrics::register(&mut registry);
-    let ready = ready.into_iter().map(|check| check.with_metric(&checks)).collect();
-    let probes = server::probe_routes(health.live_checks(), ready);
-    let oam = options.oam.as_ref();
-    let probes = probes.merge(server::info_routes(&Info {
-        version: env!("CARGO_PKG_VERSION"),
-        compat_version: oam.map(|oam| oam.compat_version.clone()),
-        storage_driver: oam.map(|oam| oam.storage_driver.clone()),
-    }));
-    let metrics = server::metrics_routes(Arc::new(registry), authorize);
-    let limit = options.http_connections;
-    let used = budgets.of("http_connections", limit as u64);
+    let ready = served
+        .ready
+        .into_iter()
+        .map(|check| check.with_metric(&checks))
+        .collect();
+    let probes = server::probe_routes(health.live_checks(), ready).merge(server::info_routes(&served.info));
+    let metrics = server::metrics_routes(Arc::new(registry), served.authorize);
+    let limit = served.connections;
+    let used = served.budgets.of("http_connections", limit as u64);
     let shutdown = CancellationToken::new();
     let mut tasks = vec![tokio::spawn(beat(health.clone(), shutdown.clone()))];
-    for listener in &options.listeners {
+    for listener in served.listeners {
         let (routes, what) = match (listener.has_probes, listener.has_metrics) {
             (true, true) => (probes.clone().merge(metrics.clone()), "health and metrics"),
             (true, false) => (probes.clone(), "health"),
@@ -226,9 +230,7 @@ impl Health {
             let serves_webhooks = options.oam.as_ref().is_some_and(|oam| oam.webhooks.is_some());
             checks.push(if serves_webhooks { check.optional() } else { check });
         }
-        checks.push(condition("shutdown", "the process is shutting down", move || {
-            !shutdown.is_cancelled()
-        }));
+        checks.push(shutdown_check(shutdown));
         checks
     }
 
@@ -253,7 +255,17 @@ impl Health {
     }
 }
 
-fn condition(name: &'static str, reason: &'static str, holds: impl Fn() -> bool + Send + Sync + 'static) -> Check {
+pub(super) fn shutdown_check(shutdown: CancellationToken) -> Check {
+    condition("shutdown", "the process is shutting down", move || {
+        !shutdown.is_cancelled()
+    })
+}
+
+pub(super) fn condition(
+    name: &'static str,
+    reason: &'static str,
+    holds: impl Fn() -> bool + Send + Sync + 'static,
+) -> Check {
     Check::new(name, move || {
         let result = if holds() { Ok(()) } else { Err(reason.to_owned()) };
         async move { result }

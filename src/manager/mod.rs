@@ -7,6 +7,7 @@ pub mod gc;
 mod health;
 mod leader;
 pub mod once;
+pub mod serve;
 pub mod setup;
 pub mod shutdown;
 mod startup;
@@ -28,10 +29,10 @@ use crate::budget::Budgets;
 use crate::catalog::Catalog;
 use crate::controllers::{application, apprepository, oam};
 use crate::runtime::kube_client::{ConnectOptions, connect};
-use crate::server::{Authorize, ListenAddress, LogFilter, ProcessMetrics};
+use crate::server::{Authorize, Info, ListenAddress, LogFilter, ProcessMetrics};
 use crate::trace::SpanMetrics;
 pub use debug::DebugListener;
-use health::Health;
+use health::{Health, Served};
 use leader::Leadership;
 pub use leader::{LeaderElection, LeaseOptions, NAME as LEASE_NAME};
 use setup::{Metrics, Setup};
@@ -116,7 +117,21 @@ pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), E
     let authorize = authorize_metrics(options, &metrics).await?;
     let prerequisites = metrics.oam.as_ref().map(|oam| &oam.prerequisites);
     let ready = health.ready_checks(options, prerequisites, &shutdown);
-    let listening = health::listen(options, registry, budgets, &health, ready, authorize).await?;
+    let oam = options.oam.as_ref();
+    let served = Served {
+        listeners: &options.listeners,
+        connections: options.http_connections,
+        registry,
+        budgets,
+        ready,
+        info: Info {
+            version: env!("CARGO_PKG_VERSION"),
+            compat_version: oam.map(|oam| oam.compat_version.clone()),
+            storage_driver: oam.map(|oam| oam.storage_driver.clone()),
+        },
+        authorize,
+    };
+    let listening = health::listen(served, &health).await?;
     let debug = debug::listen(options).await;
     let result = match &debug {
         Ok(_) => lead(options, &metrics, &health, &shutdown).await,

@@ -213,7 +213,7 @@ async fn without_api_server(fetcher: &Fetcher, source: &SourceOptions) -> Result
     Ok(fetcher.without_api_server(endpoints).await)
 }
 
-async fn connect_source(options: &SourceOptions, requests: &RequestMetrics) -> Result<Source, Error> {
+pub(super) async fn connect_source(options: &SourceOptions, requests: &RequestMetrics) -> Result<Source, Error> {
     match options {
         SourceOptions::Directory(manifests) => Ok(Source::Directory(manifests.clone())),
         SourceOptions::Cluster(cluster) => {
@@ -223,7 +223,7 @@ async fn connect_source(options: &SourceOptions, requests: &RequestMetrics) -> R
     }
 }
 
-async fn origin(source: &Source, cluster_id: &str, patience: Patience) -> Result<Origin, Error> {
+pub(super) async fn origin(source: &Source, cluster_id: &str, patience: Patience) -> Result<Origin, Error> {
     match source {
         Source::Cluster(client) => {
             let connect = || Cluster::new(client.clone(), cluster_id);

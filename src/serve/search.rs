@@ -38,7 +38,7 @@ pub struct Hit<'a> {
 }
 
 /// Edits between the words and the name, score, and length of the name.
-type Rank = (usize, Reverse<u32>, usize);
+pub type Rank = (usize, Reverse<u32>, usize);
 
 impl Words {
     /// Uses the first 16 words, and the first 64 characters of each.
@@ -116,31 +116,42 @@ impl Word {
     }
 }
 
-/// Returns up to `limit` charts that match all words. Charts with similar names follow if there are few.
+/// Returns the charts that match all words, and those with similar names if there are few; not sorted.
+#[must_use]
+pub fn matches<'a>(
+    charts: impl Iterator<Item = (&'a NamespacedName, &'a ChartSummary)> + Clone,
+    words: &Words,
+) -> Vec<(Rank, Hit<'a>)> {
+    let find = |fuzzy: bool| {
+        let ranked = move |(repository, chart)| {
+            let hit = Hit {
+                repository,
+                chart,
+                fuzzy,
+            };
+            Some((words.rank(chart, fuzzy)?, hit))
+        };
+        charts.clone().filter_map(ranked)
+    };
+    let mut found: Vec<(Rank, Hit<'a>)> = find(false).collect();
+    if found.len() < FEW_HITS {
+        found.extend(find(true).filter(|((edits, ..), _)| *edits > 0));
+    }
+    found
+}
+
+/// Returns the best `limit` of the [`matches`].
 #[must_use]
 pub fn search<'a>(
     charts: impl Iterator<Item = (&'a NamespacedName, &'a ChartSummary)> + Clone,
     words: &Words,
     limit: usize,
 ) -> Results<'a> {
-    let find = |is_fuzzy: bool| {
-        let ranked = move |(repository, chart)| Some((words.rank(chart, is_fuzzy)?, repository, chart));
-        charts.clone().filter_map(ranked)
-    };
-    let mut found: Vec<(Rank, &NamespacedName, &ChartSummary)> = find(false).collect();
-    if found.len() < FEW_HITS {
-        found.extend(find(true).filter(|((edits, ..), ..)| *edits > 0));
-    }
-    found.sort_unstable_by_key(|(rank, repository, chart)| (*rank, &*chart.name, *repository, &*chart.chart_id));
-    let has_more = found.len() > limit;
-    let hit = |((edits, ..), repository, chart): (Rank, _, _)| Hit {
-        repository,
-        chart,
-        fuzzy: edits > 0,
-    };
+    let mut found = matches(charts, words);
+    found.sort_unstable_by_key(|(rank, hit)| (*rank, &*hit.chart.name, hit.repository, &*hit.chart.chart_id));
     Results {
-        hits: found.into_iter().take(limit).map(hit).collect(),
-        has_more,
+        has_more: found.len() > limit,
+        hits: found.into_iter().take(limit).map(|(_, hit)| hit).collect(),
     }
 }
 

@@ -1,23 +1,26 @@
 //! The summaries of all charts in memory. A refresh reads the charts of changed repositories only.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::summary::ChartSummary;
 use crate::api::NamespacedName;
 use crate::catalog::query::RepositoryKeys;
-use crate::catalog::{Catalog, Error};
+use crate::catalog::{Catalog, Error, ONE_SHOT};
 
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// `None`: all namespaces.
     namespace: Option<String>,
+    /// `None`: all origins.
+    origin: Option<String>,
     repositories: BTreeMap<NamespacedName, Repository>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repository {
     pub keys: RepositoryKeys,
-    pub charts: Box<[ChartSummary]>,
+    pub charts: Arc<[ChartSummary]>,
     /// Number of rows that are not readable, and left out.
     pub unreadable: usize,
 }
@@ -31,9 +34,23 @@ impl Snapshot {
         }
     }
 
+    /// Limits the snapshot to the repositories of one origin, and to those without an owner while no other cluster uses the
+    /// database: namespaces of the same name in two clusters are not the same tenants.
+    #[must_use]
+    pub fn of_origin(self, origin: String) -> Self {
+        Self {
+            origin: Some(origin),
+            ..self
+        }
+    }
+
     /// Returns the number of repositories whose charts were read. After an error, each repository is as it was or current.
     pub async fn refresh(&mut self, catalog: &Catalog) -> Result<usize, Error> {
-        let found = catalog.repository_keys(self.namespace.as_deref()).await?;
+        let mut found = catalog.repository_keys(self.namespace.as_deref()).await?;
+        if let Some(origin) = &self.origin {
+            let is_alone = !catalog.has_other_cluster(origin).await?;
+            found.retain(|keys| is_of_origin(keys, origin, is_alone));
+        }
         let names: BTreeSet<&NamespacedName> = found.iter().map(|keys| &keys.name).collect();
         self.repositories.retain(|name, _| names.contains(name));
         let mut read = 0;
@@ -66,6 +83,13 @@ impl Snapshot {
     #[must_use]
     pub fn unreadable(&self) -> usize {
         self.repositories.values().map(|repository| repository.unreadable).sum()
+    }
+}
+
+fn is_of_origin(keys: &RepositoryKeys, origin: &str, is_alone: bool) -> bool {
+    match &keys.record {
+        Some(record) => record.origin == origin || (is_alone && record.origin == ONE_SHOT),
+        None => is_alone,
     }
 }
 

@@ -130,7 +130,7 @@ fn is_stable(version: &str) -> bool {
 }
 
 /// Go's zero time is an unknown time.
-fn known_time(created: &str) -> Option<Timestamp> {
+pub(super) fn known_time(created: &str) -> Option<Timestamp> {
     let time: Option<Timestamp> = created.parse().ok();
     time.filter(|_| !created.starts_with("0001-"))
 }

@@ -1,10 +1,11 @@
-//! HTTP/1.1 server for probes, metrics and webhooks. Clients are not authenticated, so connections, handshake timeout,
+//! HTTP/1.1 server for probes, metrics, webhooks and the catalog. Clients are not authenticated, so connections, handshake timeout,
 //! header size, header timeout and connection lifetime are limited. Probes have reserved places: no other client can
 //! keep the kubelet out.
 
 mod connections;
 pub mod cpu_profile;
 mod exposition;
+mod gzip;
 mod health;
 mod listen;
 mod log_filter;
@@ -38,6 +39,7 @@ use tower::ServiceExt;
 use crate::budget::ResourceMetrics;
 pub use connections::RESERVED as RESERVED_CONNECTIONS;
 use connections::{Connection, Connections};
+pub use gzip::{accepts_gzip, gzip};
 pub use health::{Check, HealthMetrics};
 pub use listen::{ListenAddress, ListenAddressError};
 pub use log_filter::{LogFilter, log_filter_routes};
@@ -94,6 +96,22 @@ impl ServerLimits {
             // Until nodes know that the pod ends.
             linger: Duration::from_secs(5),
             drain_timeout: Duration::from_secs(10),
+        }
+    }
+
+    /// Returns the limits of a server for clients that read the catalog.
+    #[must_use]
+    pub const fn for_catalog(connections: usize) -> Self {
+        Self {
+            connections,
+            reserved_connections: 0,
+            // Proxies keep idle connections for 60 s.
+            idle_timeout: Duration::from_secs(75),
+            // Above the timeout of the routes, whose response says more.
+            request_timeout: Duration::from_secs(15),
+            // Until nodes know that the pod ends.
+            linger: Duration::from_secs(5),
+            drain_timeout: Duration::from_secs(20),
         }
     }
 }

@@ -42,6 +42,7 @@ const ALLOWED: [(&str, &[&str]); 20] = [
             "controllers::apprepository",
             "controllers::application",
             "controllers::oam",
+            "serve",
             "runtime",
             "cue",
             "http",

@@ -2,7 +2,7 @@
 
 use portolan::api::NamespacedName;
 use portolan::catalog::query::RepositoryKeys;
-use portolan::catalog::{Catalog, Fence, Record, SyncCommit};
+use portolan::catalog::{Catalog, Fence, ONE_SHOT, Record, SyncCommit};
 use portolan::serve::search::{Results, Words, search};
 use portolan::serve::snapshot::Snapshot;
 use rstest::rstest;
@@ -106,6 +106,45 @@ async fn a_snapshot_can_be_limited_to_a_namespace(#[values(On::Sqlite, On::Postg
         assert_eq!(snapshot.refresh(&fixture.catalog).await.unwrap(), count);
         assert_eq!(find(&snapshot, &["mysql"]).len(), count, "{namespace:?}");
     }
+}
+
+/// The names of the repositories in a snapshot of the origin `us`.
+async fn ours(catalog: &Catalog) -> Vec<String> {
+    let mut snapshot = Snapshot::new(None).of_origin("us".to_owned());
+    snapshot.refresh(catalog).await.unwrap();
+    snapshot.repositories().keys().map(|name| name.name.clone()).collect()
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_snapshot_of_an_origin_has_repositories_without_owner_only_while_it_is_alone(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+) {
+    let fixture = Fixture::new(on).await;
+    let catalog = &fixture.catalog;
+    for (name, origin) in [("ours", "us"), ("theirs", "them"), ("free", ONE_SHOT)] {
+        let mut record = Record::new(NamespacedName::new("team", name), "uid");
+        record.origin = origin.to_owned();
+        let commit = SyncCommit::new(record, None, "x");
+        let charts = rows(vec![chart("web", &["1.0.0"])]);
+        catalog.commit(commit, charts).await.unwrap();
+    }
+    catalog.claim("", "us").await.unwrap();
+    assert_eq!(ours(catalog).await, ["free", "ours"]);
+    catalog.claim("other", "them").await.unwrap();
+    assert_eq!(ours(catalog).await, ["ours"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_repository_that_was_never_synced_has_a_record_and_no_charts(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let name = NamespacedName::new("team", "broken");
+    let record = Record::new(name.clone(), "uid");
+    fixture.catalog.save(&record, None, None).await.unwrap();
+    let snapshot = snapshot(&fixture.catalog).await;
+    let repository = &snapshot.repositories()[&name];
+    assert!(repository.keys.record.is_some() && repository.charts.is_empty());
 }
 
 #[rstest]

@@ -6,10 +6,10 @@ use std::io::{self, Write};
 use comfy_table::{ContentArrangement, Table};
 use jiff::Timestamp;
 use serde::Serialize;
-use url::Url;
 
 use crate::cmd::{Error, failed_to};
-use crate::text::{is_control, is_invisible, printable, public_url, sanitize, truncate};
+pub use crate::text::redacted_url;
+use crate::text::{is_control, is_invisible, sanitize, truncate};
 
 /// The maximum length of user-defined text in a cell, in bytes.
 const MAX_CELL: usize = 100;
@@ -65,26 +65,6 @@ fn escape_controls(json: &str) -> String {
         }
     }
     out
-}
-
-/// Returns the URL of a repository without user information, query and fragment, which may contain secrets.
-pub fn redacted_url(text: &str) -> String {
-    match Url::parse(text.trim()) {
-        Ok(url) if !url.cannot_be_a_base() => {
-            let may_have_secrets = !url.username().is_empty()
-                || url.password().is_some()
-                || url.query().is_some()
-                || url.fragment().is_some();
-            if may_have_secrets {
-                public_url(&url)
-            } else {
-                printable(text)
-            }
-        }
-        // `me:secret@host` is parsed as a URL of scheme `me` without host.
-        _ if text.contains(['@', '?', '#']) => "(not a valid URL)".to_owned(),
-        _ => printable(text),
-    }
 }
 
 /// Formats a table without lines, as kubectl does. On a terminal, cells are wrapped to its width.
@@ -187,25 +167,6 @@ mod tests {
         let age_since = |second| age(Timestamp::from_second(second).ok(), now);
         assert_eq!(age_since(1_799_999_700), "5m");
         assert_eq!(age_since(1_800_000_003), "0s");
-    }
-
-    #[test]
-    fn a_url_is_unchanged_unless_it_may_contain_secrets() {
-        for plain in [
-            "https://charts.example",
-            "file:./harbour",
-            "oci://charts.example/team",
-            "no url",
-            "",
-        ] {
-            assert_eq!(redacted_url(plain), plain);
-        }
-        assert_eq!(
-            redacted_url("https://me:hush@charts.example/a?token=hush#hush"),
-            "https://charts.example/a"
-        );
-        assert_eq!(redacted_url("me:hush@charts.example"), "(not a valid URL)");
-        assert_eq!(redacted_url("://me:hush@x"), "(not a valid URL)");
     }
 
     #[test]

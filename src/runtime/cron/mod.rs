@@ -9,6 +9,7 @@ mod trigger;
 
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest, Sha256};
 
 pub use cache::Intervals;
@@ -32,6 +33,15 @@ pub fn jitter(uid: &str, gap: Duration) -> Duration {
     let digest = Sha256::digest(uid.as_bytes());
     let hash = digest.iter().take(8).fold(0, |hash, byte| hash << 8 | u64::from(*byte));
     Duration::from_millis(hash.checked_rem(limit).unwrap_or(0))
+}
+
+/// Returns when an object is due after `now`: at a tick of its schedule, with its [`jitter`]. `None` without a valid schedule.
+#[must_use]
+pub fn next_due(schedule: &str, uid: &str, now: Timestamp) -> Option<Timestamp> {
+    let cron = parse(schedule).ok()?;
+    let tick = cron.next_after(now)?;
+    let jitter = SignedDuration::try_from(jitter(uid, cron.shortest_gap())).ok()?;
+    tick.checked_add(jitter).ok()
 }
 
 #[cfg(test)]

@@ -11,13 +11,11 @@ pub use secret::{SecretReadError, read as read_secret};
 use kube::api::ObjectMeta;
 
 use crate::api::{AppRepositoryStatus, NamespacedName};
+pub use crate::catalog::ONE_SHOT;
 use crate::runtime::events::Event;
 use crate::runtime::kube_client::ApiError;
 use crate::runtime::manifests::SecretContent;
 use crate::text::sanitize;
-
-/// Origin of rows written by one-shot commands. The orphan check ignores them.
-pub const ONE_SHOT: &str = "one-shot";
 
 pub enum Origin {
     Cluster(Box<Cluster>),

@@ -1,0 +1,313 @@
+//! One chart, its versions, and one version, as a row of any writer has them.
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use url::{ParseError, Url};
+
+use super::charts::Summary;
+use super::parameters::Parameters;
+use super::problem::Problem;
+use super::respond::respond;
+use super::{Site, Visit};
+use crate::api::NamespacedName;
+use crate::serve::summary::{ChartSummary, known_time};
+use crate::text::{printable, redacted_url};
+
+/// Every field is optional, and unknown fields are ignored.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Row {
+    home: Option<String>,
+    icon: Option<String>,
+    sources: Option<Vec<Option<String>>>,
+    maintainers: Option<Vec<Option<Maintainer>>>,
+    #[serde(rename = "chartVersions")]
+    versions: Option<Vec<VersionRow>>,
+}
+
+#[derive(Default, Deserialize, Serialize)]
+#[serde(default)]
+struct Maintainer {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    email: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
+}
+
+impl Maintainer {
+    fn public(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            email: self.email.clone(),
+            url: self.url.as_deref().map(public),
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct VersionRow {
+    version: Option<String>,
+    app_version: Option<String>,
+    created: Option<String>,
+    digest: Option<String>,
+    urls: Option<Vec<Option<String>>>,
+}
+
+/// A chart that was decoded for a response.
+struct Decoded {
+    summary: ChartSummary,
+    row: Row,
+}
+
+impl Decoded {
+    fn new(chart_id: &str, info: &str) -> Option<Self> {
+        Some(Self {
+            summary: ChartSummary::decode(chart_id, info)?,
+            row: serde_json::from_str(info).ok()?,
+        })
+    }
+
+    fn versions(&self) -> &[VersionRow] {
+        self.row.versions.as_deref().unwrap_or_default()
+    }
+}
+
+#[derive(Serialize)]
+struct Chart<'a> {
+    #[serde(flatten)]
+    summary: Summary<'a>,
+    home: String,
+    /// The URL that the chart declares.
+    icon: String,
+    sources: Vec<String>,
+    maintainers: Vec<Maintainer>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Version<'a> {
+    version: &'a str,
+    app_version: &'a str,
+    created: Option<Timestamp>,
+    digest: &'a str,
+    urls: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Versions<'a> {
+    items: Vec<Version<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+#[derive(Serialize)]
+struct OneVersion<'a> {
+    namespace: &'a str,
+    repository: &'a str,
+    name: &'a str,
+    #[serde(flatten)]
+    version: Version<'a>,
+}
+
+impl<'a> Version<'a> {
+    fn new(row: &'a VersionRow) -> Self {
+        let urls = row.urls.iter().flatten().flatten();
+        Self {
+            version: row.version.as_deref().unwrap_or_default(),
+            app_version: row.app_version.as_deref().unwrap_or_default(),
+            created: row.created.as_deref().and_then(known_time),
+            digest: row.digest.as_deref().unwrap_or_default(),
+            urls: urls.map(|url| public(url)).filter(|url| !url.is_empty()).collect(),
+        }
+    }
+}
+
+/// Returns a URL, or one relative to its repository, without what may be secret; empty if that can't be told.
+fn public(text: &str) -> String {
+    // `//user:password@host/` is relative too.
+    let has_host = text.trim_start().chars().take(2).all(|c| matches!(c, '/' | '\\'));
+    match Url::parse(text.trim()) {
+        Err(ParseError::RelativeUrlWithoutBase) if !has_host => {
+            printable(text.split(['?', '#']).next().unwrap_or_default())
+        }
+        Ok(url) if !url.cannot_be_a_base() => redacted_url(text),
+        _ => String::new(),
+    }
+}
+
+/// Namespace, repository and chart of a path; the `/` in a name is `%2F` there.
+struct Address {
+    repository: NamespacedName,
+    chart: String,
+}
+
+impl Address {
+    fn new(namespace: String, repository: String, chart: &str) -> Self {
+        Self {
+            chart: chart.replace('/', "%2F"),
+            repository: NamespacedName::new(namespace, repository),
+        }
+    }
+
+    fn not_found(&self) -> Problem {
+        Problem::not_found(format!(
+            "the repository {} has no readable chart {:?}; see /api/v1/charts",
+            self.repository, self.chart
+        ))
+    }
+
+    /// Checks the caller before it reads the row.
+    async fn read(&self, site: &Site, headers: &HeaderMap) -> Result<Decoded, Problem> {
+        let visit: Visit = site.enter(headers, Some(&self.repository.namespace)).await?;
+        visit.repository(&self.repository)?;
+        let chart_id = format!("{}/{}", self.repository.name, self.chart);
+        let decode = {
+            let chart_id = chart_id.clone();
+            move |info: &str| Decoded::new(&chart_id, info)
+        };
+        let decoded = site.live().read_chart(&self.repository, &chart_id, decode).await?;
+        decoded.flatten().ok_or_else(|| self.not_found())
+    }
+}
+
+type Names = Result<Path<(String, String, String)>, PathRejection>;
+
+fn address(names: Names) -> Result<Address, Problem> {
+    let Path((namespace, repository, chart)) = names.map_err(|_| Problem::unknown_path())?;
+    Ok(Address::new(namespace, repository, &chart))
+}
+
+pub(super) async fn show(State(site): State<Site>, headers: HeaderMap, names: Names) -> Result<Response, Problem> {
+    let address = address(names)?;
+    let decoded = address.read(&site, &headers).await?;
+    let row = &decoded.row;
+    let public_of = |url: &Option<String>| url.as_deref().map(public).unwrap_or_default();
+    let chart = Chart {
+        summary: Summary::new(&address.repository, &decoded.summary),
+        home: public_of(&row.home),
+        icon: public_of(&row.icon),
+        sources: row
+            .sources
+            .iter()
+            .flatten()
+            .map(public_of)
+            .filter(|url| !url.is_empty())
+            .collect(),
+        maintainers: row
+            .maintainers
+            .iter()
+            .flatten()
+            .flatten()
+            .map(Maintainer::public)
+            .collect(),
+    };
+    respond(&headers, &chart)
+}
+
+/// The number of versions up to the last one of a page, and that version.
+type Position = (usize, String);
+
+pub(super) async fn versions(
+    State(site): State<Site>,
+    headers: HeaderMap,
+    names: Names,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let address = address(names)?;
+    let list = format!("{}/{}", address.repository, address.chart);
+    let parameters = Parameters::list(query.as_deref(), &list, &[])?;
+    let (limit, after) = (parameters.limit()?, parameters.cursor::<Position>()?);
+    let decoded = address.read(&site, &headers).await?;
+    let all = decoded.versions();
+    let start = after.map_or(0, |after| start(all, &after));
+    let page = all.get(start..).unwrap_or_default();
+    let items: Vec<Version<'_>> = page.iter().take(limit).map(Version::new).collect();
+    let last = items.last().filter(|_| page.len() > limit);
+    let next = last.map(|last| parameters.next(&(start + limit, last.version)));
+    let next = next.transpose()?;
+    respond(&headers, &Versions { items, next })
+}
+
+/// Returns the start of the next page, also if versions were added or removed before it.
+fn start(all: &[VersionRow], (before, last): &Position) -> usize {
+    let is_last = |row: &VersionRow| row.version.as_deref().unwrap_or_default() == last;
+    let at_the_same_place = before.checked_sub(1).and_then(|at| all.get(at)).is_some_and(is_last);
+    if at_the_same_place {
+        return *before;
+    }
+    all.iter().rposition(is_last).map_or(*before, |at| at + 1)
+}
+
+type NamesAndVersion = Result<Path<(String, String, String, String)>, PathRejection>;
+
+pub(super) async fn version(
+    State(site): State<Site>,
+    headers: HeaderMap,
+    names: NamesAndVersion,
+) -> Result<Response, Problem> {
+    let Path((namespace, repository, chart, wanted)) = names.map_err(|_| Problem::unknown_path())?;
+    let address = Address::new(namespace, repository, &chart);
+    let decoded = address.read(&site, &headers).await?;
+    let mut rows = decoded.versions().iter();
+    // Of duplicate versions the first counts.
+    let row = rows.find(|row| row.version.as_deref() == Some(&*wanted));
+    let row = row.ok_or_else(|| {
+        Problem::not_found(format!(
+            "the chart {:?} of {} has no version {wanted:?}",
+            address.chart, address.repository
+        ))
+    })?;
+    let version = OneVersion {
+        namespace: &address.repository.namespace,
+        repository: &address.repository.name,
+        name: &decoded.summary.name,
+        version: Version::new(row),
+    };
+    respond(&headers, &version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_lose_what_may_be_secret() {
+        for (stored, shown) in [
+            ("web-1.0.0.tgz", "web-1.0.0.tgz"),
+            ("charts/web.tgz?token=hush#hush", "charts/web.tgz"),
+            (
+                "https://me:hush@charts.example/web.tgz?sig=hush",
+                "https://charts.example/web.tgz",
+            ),
+            ("/charts/web.tgz", "/charts/web.tgz"),
+            ("oci://registry.example/web:1.0.0", "oci://registry.example/web:1.0.0"),
+            ("//me:hush@charts.example/web.tgz", ""),
+            ("me:hush@charts.example", ""),
+        ] {
+            assert_eq!(public(stored), shown, "{stored}");
+        }
+    }
+
+    #[test]
+    fn a_page_continues_after_its_last_version_if_others_were_added() {
+        let rows = |versions: &[&str]| -> Vec<VersionRow> {
+            let row = |version: &&str| VersionRow {
+                version: Some((*version).to_owned()),
+                ..VersionRow::default()
+            };
+            versions.iter().map(row).collect()
+        };
+        let after = (2, "2".to_owned());
+        assert_eq!(start(&rows(&["3", "2", "1"]), &after), 2);
+        assert_eq!(start(&rows(&["4", "3", "2", "1"]), &after), 3);
+        assert_eq!(start(&rows(&["2", "2", "1"]), &(1, "2".to_owned())), 1);
+        assert_eq!(start(&rows(&["3", "1"]), &after), 2);
+    }
+}

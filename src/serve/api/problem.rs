@@ -1,0 +1,161 @@
+//! Errors of the API: problem details (RFC 9457).
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use crate::serve::access::AccessError;
+use crate::serve::live::Unavailable;
+
+#[derive(Debug, Serialize)]
+pub(super) struct Problem {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'static str,
+    status: u16,
+    /// Says what failed, and what to do.
+    detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameter: Option<&'static str>,
+    /// In seconds.
+    #[serde(skip)]
+    retry_after: Option<u64>,
+}
+
+/// Status, type and title of each problem.
+type Kind = (StatusCode, &'static str, &'static str);
+
+const PARAMETER: Kind = (StatusCode::BAD_REQUEST, "/problems/parameter", "Invalid parameter");
+const UNAUTHENTICATED: Kind = (
+    StatusCode::UNAUTHORIZED,
+    "/problems/unauthenticated",
+    "Authentication required",
+);
+const FORBIDDEN: Kind = (StatusCode::FORBIDDEN, "/problems/forbidden", "Access denied");
+const NOT_FOUND: Kind = (StatusCode::NOT_FOUND, "/problems/not-found", "Not found");
+const METHOD: Kind = (StatusCode::METHOD_NOT_ALLOWED, "/problems/method", "Method not allowed");
+const URI_TOO_LONG: Kind = (StatusCode::URI_TOO_LONG, "/problems/uri-too-long", "URI too long");
+const MISDIRECTED: Kind = (StatusCode::MISDIRECTED_REQUEST, "/problems/misdirected", "Unknown host");
+const TOO_MANY: Kind = (
+    StatusCode::TOO_MANY_REQUESTS,
+    "/problems/too-many-requests",
+    "Too many requests",
+);
+const UNAVAILABLE: Kind = (
+    StatusCode::SERVICE_UNAVAILABLE,
+    "/problems/unavailable",
+    "Temporarily unavailable",
+);
+const INTERNAL: Kind = (
+    StatusCode::INTERNAL_SERVER_ERROR,
+    "/problems/internal",
+    "Internal error",
+);
+
+impl Problem {
+    fn new((status, kind, title): Kind, detail: impl Into<String>) -> Self {
+        Self {
+            kind,
+            title,
+            status: status.as_u16(),
+            detail: detail.into(),
+            parameter: None,
+            retry_after: None,
+        }
+    }
+
+    fn retry_after(self, seconds: u64) -> Self {
+        Self {
+            retry_after: Some(seconds),
+            ..self
+        }
+    }
+
+    /// An invalid value of a parameter.
+    pub(super) fn parameter(name: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            parameter: Some(name),
+            ..Self::new(PARAMETER, detail)
+        }
+    }
+
+    /// A query that is invalid as a whole.
+    pub(super) fn query(detail: impl Into<String>) -> Self {
+        Self::new(PARAMETER, detail)
+    }
+
+    pub(super) fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(NOT_FOUND, detail)
+    }
+
+    pub(super) fn unknown_path() -> Self {
+        Self::not_found("no resource has this path; see /api/v1/openapi.json")
+    }
+
+    pub(super) fn method() -> Self {
+        Self::new(METHOD, "the API is read-only; use GET")
+    }
+
+    pub(super) fn uri_too_long(limit: usize) -> Self {
+        Self::new(
+            URI_TOO_LONG,
+            format!("the path and the query take more than {limit} bytes; shorten the query"),
+        )
+    }
+
+    pub(super) fn busy() -> Self {
+        Self::new(UNAVAILABLE, "too many requests are in flight; retry later").retry_after(1)
+    }
+
+    pub(super) fn late() -> Self {
+        Self::new(UNAVAILABLE, "no response in time; retry later").retry_after(5)
+    }
+
+    pub(super) fn internal() -> Self {
+        Self::new(INTERNAL, "failed to encode the response; see the log")
+    }
+}
+
+impl From<AccessError> for Problem {
+    fn from(error: AccessError) -> Self {
+        let (kind, retry_after) = match error {
+            AccessError::Unauthenticated => (UNAUTHENTICATED, None),
+            AccessError::Forbidden { .. } => (FORBIDDEN, None),
+            AccessError::Unavailable { retry_after } => (UNAVAILABLE, Some(retry_after)),
+            AccessError::TooMany { retry_after } => (TOO_MANY, Some(retry_after)),
+            AccessError::Misdirected => (MISDIRECTED, None),
+        };
+        Self {
+            retry_after,
+            ..Self::new(kind, error.to_string())
+        }
+    }
+}
+
+impl From<Unavailable> for Problem {
+    fn from(error: Unavailable) -> Self {
+        Self::new(UNAVAILABLE, format!("{error}; retry later")).retry_after(5)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        // A structure of texts and numbers is always JSON.
+        let body = serde_json::to_vec(&self).unwrap_or_default();
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        response
+    }
+}

@@ -1,0 +1,309 @@
+//! The snapshot that all requests share. A request that finds it older than a second checks the database, once for all that
+//! wait, so that nothing runs without requests.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout};
+
+use super::metrics::ServeMetrics;
+use super::snapshot::Snapshot;
+use crate::api::NamespacedName;
+use crate::catalog::{Catalog, Error, ErrorKind, Record, Settings};
+
+/// Age up to which a snapshot is not checked.
+const FRESH: Duration = Duration::from_secs(1);
+/// Age up to which the last snapshot is served while the database can't be read.
+const MAX_STALE: Duration = Duration::from_secs(15 * 60);
+/// Time that a request waits for the database.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Rows of charts in memory at once: a row may take many MiB.
+const MAX_ROWS: usize = 4;
+/// Above this number of changed records, all are read at once.
+const MAX_SINGLE_READS: usize = 16;
+
+/// The database can't be read, and no snapshot is recent enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the database of the catalog can't be read")]
+pub struct Unavailable;
+
+#[derive(Clone, Debug, Default)]
+pub struct Loaded {
+    pub snapshot: Snapshot,
+    /// Without repositories that only Kubeapps' syncer has written.
+    pub records: BTreeMap<NamespacedName, Arc<Record>>,
+    /// The namespaces with repositories, sorted.
+    pub namespaces: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct View {
+    pub loaded: Arc<Loaded>,
+    /// The age of the snapshot, while the database can't be read.
+    pub stale: Option<Duration>,
+}
+
+/// Opens the database lazily, for reading only.
+pub struct Live {
+    settings: Settings,
+    /// A snapshot without repositories, limited to a namespace and an origin.
+    empty: Snapshot,
+    metrics: ServeMetrics,
+    opened: tokio::sync::Mutex<Option<Opened>>,
+    state: Mutex<State>,
+    rows: Semaphore,
+}
+
+struct Opened {
+    catalog: Catalog,
+    file: Option<FileId>,
+}
+
+/// Device and inode of a SQLite file.
+type FileId = (u64, u64);
+
+#[derive(Default)]
+struct State {
+    last: Option<(Arc<Loaded>, Instant)>,
+    checked: Option<Instant>,
+    is_failing: bool,
+    check: Option<Shared<BoxFuture<'static, ()>>>,
+}
+
+impl State {
+    fn view(&self) -> Result<View, Unavailable> {
+        let (loaded, read) = self.last.as_ref().ok_or(Unavailable)?;
+        let age = read.elapsed();
+        let is_stale = self.is_failing || age >= FRESH + PATIENCE;
+        if is_stale && age > MAX_STALE {
+            return Err(Unavailable);
+        }
+        Ok(View {
+            loaded: Arc::clone(loaded),
+            stale: is_stale.then_some(age),
+        })
+    }
+}
+
+impl Live {
+    #[must_use]
+    pub fn new(settings: Settings, empty: Snapshot, metrics: ServeMetrics) -> Self {
+        Self {
+            settings,
+            empty,
+            metrics,
+            opened: tokio::sync::Mutex::default(),
+            state: Mutex::default(),
+            rows: Semaphore::new(MAX_ROWS),
+        }
+    }
+
+    /// Returns a snapshot that is at most a second old, or else the last one. While the database can't be read, no request
+    /// waits for it.
+    pub async fn view(self: &Arc<Self>) -> Result<View, Unavailable> {
+        let (check, patience) = {
+            let mut state = self.state.lock();
+            if state.checked.is_some_and(|checked| checked.elapsed() < FRESH) {
+                return state.view();
+            }
+            let running = state.check.take().filter(|check| check.peek().is_none());
+            let check = running.unwrap_or_else(|| self.start_check());
+            state.check = Some(check.clone());
+            let has_last = state.is_failing && state.last.is_some();
+            (check, if has_last { Duration::ZERO } else { PATIENCE })
+        };
+        // Without a result in time, the last snapshot counts.
+        let _ = timeout(patience, check).await;
+        self.state.lock().view()
+    }
+
+    /// Checks on a thread beside the runtime: decoding takes long, and goes on if the client that waits for it goes away.
+    fn start_check(self: &Arc<Self>) -> Shared<BoxFuture<'static, ()>> {
+        let (live, runtime) = (Arc::clone(self), Handle::current());
+        let check = spawn_blocking(move || runtime.block_on(live.check()));
+        // A panic has been logged.
+        check.map(drop).boxed().shared()
+    }
+
+    async fn check(&self) {
+        let last = self.state.lock().last.clone();
+        let result = self.load(last.map(|(loaded, _)| loaded)).await;
+        self.metrics.count_check(result.is_ok());
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        state.checked = Some(now);
+        let was_failing = std::mem::replace(&mut state.is_failing, result.is_err());
+        match result {
+            Ok(loaded) => {
+                state.last = Some((Arc::new(loaded), now));
+                if was_failing {
+                    tracing::info!("recovered, reading the catalog again");
+                }
+            }
+            Err(error) if !was_failing => {
+                tracing::warn!(%error, "failed to read the catalog, serving what was read before");
+            }
+            Err(error) => tracing::debug!(%error, "failed to read the catalog"),
+        }
+    }
+
+    async fn load(&self, last: Option<Arc<Loaded>>) -> Result<Loaded, Error> {
+        let catalog = self.catalog().await?;
+        // A newer release may store rows in another form.
+        catalog.schema_versions().await?;
+        let (mut snapshot, mut records) = match last {
+            Some(last) => (last.snapshot.clone(), last.records.clone()),
+            None => (self.empty.clone(), BTreeMap::new()),
+        };
+        snapshot.refresh(&catalog).await?;
+        refresh_records(&catalog, &snapshot, &mut records).await?;
+        let mut namespaces: Vec<String> = Vec::new();
+        for name in snapshot.repositories().keys() {
+            if namespaces.last() != Some(&name.namespace) {
+                namespaces.push(name.namespace.clone());
+            }
+        }
+        Ok(Loaded {
+            snapshot,
+            records,
+            namespaces,
+        })
+    }
+
+    /// Opens the database if that has not succeeded yet, or if another file is at its path.
+    async fn catalog(&self) -> Result<Catalog, Error> {
+        let mut opened = self.opened.lock().await;
+        let file = self.file();
+        match opened.take() {
+            Some(same) if same.file == file => Ok(opened.insert(same).catalog.clone()),
+            other => {
+                if let Some(replaced) = other {
+                    replaced.catalog.close().await;
+                }
+                let catalog = Catalog::open_read_only(&self.settings).await?;
+                Ok(opened.insert(Opened { catalog, file }).catalog.clone())
+            }
+        }
+    }
+
+    fn file(&self) -> Option<FileId> {
+        let metadata = fs::metadata(self.settings.database.sqlite_path()?).ok()?;
+        Some((metadata.dev(), metadata.ino()))
+    }
+
+    /// Passes `info` of a chart to `decode`, on a thread beside the runtime. Returns `None` if there is no such row.
+    pub(super) async fn read_chart<T: Send + 'static>(
+        &self,
+        repository: &NamespacedName,
+        chart_id: &str,
+        decode: impl FnOnce(&str) -> T + Send + 'static,
+    ) -> Result<Option<T>, Unavailable> {
+        let read = async {
+            // The semaphore is never closed.
+            let _permit = self.rows.acquire().await;
+            let catalog = self.catalog().await?;
+            Ok::<_, Error>(match catalog.chart_row(repository, chart_id).await? {
+                None => None,
+                // A panic has been logged.
+                Some(row) => spawn_blocking(move || decode(&row)).await.ok(),
+            })
+        };
+        match timeout(PATIENCE, read).await {
+            Ok(Ok(decoded)) => Ok(decoded),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "failed to read a chart");
+                Err(Unavailable)
+            }
+            Err(_) => Err(Unavailable),
+        }
+    }
+
+    pub async fn close(&self) {
+        if let Some(opened) = self.opened.lock().await.take() {
+            opened.catalog.close().await;
+        }
+    }
+}
+
+/// Reads the records that have changed: a sync that finds the same charts changes the record only.
+async fn refresh_records(
+    catalog: &Catalog,
+    snapshot: &Snapshot,
+    records: &mut BTreeMap<NamespacedName, Arc<Record>>,
+) -> Result<(), Error> {
+    let repositories = snapshot.repositories();
+    records.retain(|name, _| {
+        let repository = repositories.get(name);
+        repository.is_some_and(|repository| repository.keys.record.is_some())
+    });
+    let mut changed = Vec::new();
+    for (name, repository) in repositories {
+        let Some(key) = &repository.keys.record else { continue };
+        let is_current = |record: &Arc<Record>| record.uid == key.uid && record.revision == Some(key.revision);
+        if !records.get(name).is_some_and(is_current) {
+            changed.push(name);
+        }
+    }
+    if changed.len() > MAX_SINGLE_READS {
+        let all = catalog.records().await?.into_iter();
+        records.extend(
+            all.filter(|record| repositories.contains_key(&record.name))
+                .map(|record| (record.name.clone(), Arc::new(record))),
+        );
+        return Ok(());
+    }
+    for name in changed {
+        match catalog.record(name).await {
+            Ok(Some(record)) => {
+                records.insert(name.clone(), Arc::new(record));
+            }
+            Ok(None) => {
+                records.remove(name);
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::UnreadableRecord { .. }) => {
+                records.remove(name);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_snapshot_is_served_for_15_minutes_while_the_database_is_away() {
+        assert_eq!(State::default().view().unwrap_err(), Unavailable);
+        let mut state = State {
+            last: Some((Arc::default(), Instant::now())),
+            ..State::default()
+        };
+        assert_eq!(state.view().unwrap().stale, None);
+        state.is_failing = true;
+        tokio::time::advance(MAX_STALE).await;
+        assert_eq!(state.view().unwrap().stale, Some(MAX_STALE));
+        tokio::time::advance(FRESH).await;
+        assert_eq!(state.view().unwrap_err(), Unavailable);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_snapshot_is_stale_if_the_database_does_not_answer_in_time() {
+        let state = State {
+            last: Some((Arc::default(), Instant::now())),
+            ..State::default()
+        };
+        tokio::time::advance(FRESH + PATIENCE).await;
+        assert_eq!(state.view().unwrap().stale, Some(FRESH + PATIENCE));
+    }
+}
