@@ -224,6 +224,8 @@ fn text(views: &[View], is_detailed: bool, now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
+
     use super::*;
     use crate::api::NamespacedName;
     use crate::catalog::State;

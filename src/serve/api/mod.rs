@@ -64,7 +64,6 @@ impl Site {
         }))
     }
 
-    #[must_use]
     pub fn routes(self) -> Router {
         let api = Router::new()
             .route("/openapi.json", get(document::show))

@@ -230,7 +230,12 @@ async fn the_global_namespace_is_visible_to_every_authenticated_caller() {
 #[tokio::test(start_paused = true)]
 async fn anonymous_callers_see_the_namespaces_of_the_option_only() {
     let headers = from_host(HeaderMap::new(), "localhost");
-    let cases: [(&[&str], Option<&str>, Option<&[&str]>); 7] = [
+    type Case = (
+        &'static [&'static str],
+        Option<&'static str>,
+        Option<&'static [&'static str]>,
+    );
+    let cases: [Case; 7] = [
         (&[], None, None),
         (&[], Some("a"), None),
         (&["a", "b"], None, Some(&["a", "b"])),
