@@ -114,6 +114,7 @@ fn answer(uri: &Uri, requests: &AtomicUsize, edge: Option<SocketAddr>) -> Respon
             Some(address) => joined(address).to_string().into_response(),
             None => not_found("secrets \"edge\" not found"),
         },
+        "/apis/cluster.open-cluster-management.io/v1" => not_found("the server could not find the requested resource"),
         "/version" => json!({ "major": "1", "minor": "35", "gitVersion": "v1.35.0" })
             .to_string()
             .into_response(),

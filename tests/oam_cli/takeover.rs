@@ -253,6 +253,8 @@ async fn create_deployed(site: &Site) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dry_run_shows_what_the_first_pass_would_change() {
+    // A component refers to objects by a definition of the starter set.
+    crate::oam_apps::setup::shared().await;
     let site = Site::new().await;
     create_deployed(&site).await;
     let namespace = &site.namespace;
