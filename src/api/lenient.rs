@@ -86,14 +86,14 @@ where
 {
     #[derive(Deserialize, Default)]
     #[serde(rename_all = "camelCase", default)]
-    struct Selector {
+    struct RawSelector {
         match_labels: Option<BTreeMap<String, Option<String>>>,
-        match_expressions: Option<Vec<Option<Requirement>>>,
+        match_expressions: Option<Vec<Option<RawRequirement>>>,
     }
 
     #[derive(Deserialize, Default)]
     #[serde(default)]
-    struct Requirement {
+    struct RawRequirement {
         key: Option<String>,
         operator: Option<String>,
         values: Option<Vec<Option<String>>>,
@@ -103,7 +103,7 @@ where
         values.into_iter().map(Option::unwrap_or_default).collect()
     }
 
-    fn requirement(raw: Option<Requirement>) -> LabelSelectorRequirement {
+    fn requirement(raw: Option<RawRequirement>) -> LabelSelectorRequirement {
         let raw = raw.unwrap_or_default();
         LabelSelectorRequirement {
             key: raw.key.unwrap_or_default(),
@@ -112,7 +112,7 @@ where
         }
     }
 
-    let selector = Option::<Selector>::deserialize(deserializer)?;
+    let selector = Option::<RawSelector>::deserialize(deserializer)?;
     Ok(selector.map(|selector| LabelSelector {
         match_labels: selector.match_labels.map(|labels| {
             let labels = labels.into_iter();

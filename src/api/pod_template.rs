@@ -84,7 +84,7 @@ fn position(name: &str) -> Option<usize> {
 /// Returns the variables of the first container that name proxies, without parsing the rest.
 fn proxies(template: &str) -> Option<[Option<String>; 3]> {
     #[derive(Deserialize)]
-    struct Template<'a> {
+    struct RawTemplate<'a> {
         #[serde(borrow)]
         spec: &'a RawValue,
     }
@@ -109,7 +109,7 @@ fn proxies(template: &str) -> Option<[Option<String>; 3]> {
         value: Option<&'a RawValue>,
     }
 
-    let Template { spec } = serde_json::from_str(template).ok()?;
+    let RawTemplate { spec } = serde_json::from_str(template).ok()?;
     let Spec { containers } = serde_json::from_str(spec.get()).ok()?;
     let Container { env } = serde_json::from_str(containers.first()?.get()).ok()?;
     let text = |value: &RawValue| serde_json::from_str::<String>(value.get()).ok();

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use super::metadata::{impl_resource, metadata};
 
 /// Fields at the top level of an object, besides its metadata.
-pub type Fields<'a> = BTreeMap<String, &'a RawValue>;
+pub type RawFields<'a> = BTreeMap<String, &'a RawValue>;
 
 /// Never fails the list that contains it. A page of objects is in memory at a time. Decoded, each may take a hundred
 /// times its text.
@@ -60,9 +60,9 @@ impl<K> Raw<K> {
     }
 
     #[must_use]
-    pub fn fields(&self) -> Fields<'_> {
+    pub fn fields(&self) -> RawFields<'_> {
         // The text was found to be an object before.
-        let mut fields: Fields<'_> = serde_json::from_str(self.text.get()).unwrap_or_default();
+        let mut fields: RawFields<'_> = serde_json::from_str(self.text.get()).unwrap_or_default();
         fields.remove("metadata");
         fields
     }
@@ -92,7 +92,7 @@ impl<K: DeserializeOwned + Resource> Raw<K> {
 }
 
 /// Decodes an object without metadata.
-pub fn decode<K: DeserializeOwned + Resource>(fields: Fields<'_>) -> Result<K, String> {
+pub fn decode<K: DeserializeOwned + Resource>(fields: RawFields<'_>) -> Result<K, String> {
     let none = RawValue::from_string("{}".to_owned()).map_err(|error| error.to_string())?;
     let metadata = [("metadata", &*none)];
     let fields = fields.iter().map(|(name, value)| (name.as_str(), *value));

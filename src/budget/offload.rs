@@ -28,16 +28,16 @@ pub const SMALL_JSON: usize = 64 << 10;
 static WATCHES: Semaphore = Semaphore::const_new(4);
 
 tokio::task_local! {
-    static PLACE: Arc<Place>;
+    static PLACE: Arc<PollPlace>;
 }
 
 #[derive(Default)]
-struct Place {
+struct PollPlace {
     must_leave: AtomicBool,
     has_left: AtomicBool,
 }
 
-impl Place {
+impl PollPlace {
     /// Asks for the next poll to be off the runtime. Returns true if this poll is.
     fn leave(&self) -> bool {
         self.must_leave.store(true, Ordering::Relaxed);
@@ -46,22 +46,22 @@ impl Place {
 }
 
 /// The permits for polls off the runtime.
-enum Permits<'a> {
+enum PollPermits<'a> {
     Cpu(&'a Budgets, &'a str),
     Watches,
 }
 
 /// Held during one poll.
-enum Permit {
+enum PollPermit {
     Cpu(#[expect(dead_code, reason = "returned on drop")] Reservation),
     Watch(#[expect(dead_code, reason = "returned on drop")] SemaphorePermit<'static>),
 }
 
-impl Permits<'_> {
-    async fn acquire(&self) -> Option<Permit> {
+impl PollPermits<'_> {
+    async fn acquire(&self) -> Option<PollPermit> {
         match self {
-            Self::Cpu(budgets, namespace) => Some(Permit::Cpu(budgets.cpu.acquire(namespace, 1).await)),
-            Self::Watches => WATCHES.acquire().await.ok().map(Permit::Watch),
+            Self::Cpu(budgets, namespace) => Some(PollPermit::Cpu(budgets.cpu.acquire(namespace, 1).await)),
+            Self::Watches => WATCHES.acquire().await.ok().map(PollPermit::Watch),
         }
     }
 
@@ -80,17 +80,17 @@ impl Permits<'_> {
 impl Budgets {
     /// Runs a task that may call [`leave_runtime`]. What it runs as tasks of their own is not moved.
     pub async fn offloadable<T>(&self, namespace: &str, task: impl Future<Output = T>) -> T {
-        offloadable(&Permits::Cpu(self, namespace), task).await
+        offloadable(&PollPermits::Cpu(self, namespace), task).await
     }
 }
 
 /// Same for a watch, which serves all namespaces and must not wait for the CPU permit of one.
 pub async fn offloadable_watch<T>(task: impl Future<Output = T>) -> T {
-    offloadable(&Permits::Watches, task).await
+    offloadable(&PollPermits::Watches, task).await
 }
 
-async fn offloadable<T>(permits: &Permits<'_>, task: impl Future<Output = T>) -> T {
-    let place = Arc::<Place>::default();
+async fn offloadable<T>(permits: &PollPermits<'_>, task: impl Future<Output = T>) -> T {
+    let place = Arc::<PollPlace>::default();
     let mut task = pin!(PLACE.scope(Arc::clone(&place), task));
     loop {
         let permit = if place.must_leave.load(Ordering::Relaxed) {

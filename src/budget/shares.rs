@@ -11,11 +11,11 @@ pub(super) struct Shares<T> {
     used: u64,
     held: HashMap<Arc<str>, u64>,
     /// Namespaces with waiters, in the order of their turns.
-    waiting: VecDeque<(Arc<str>, VecDeque<Waiter<T>>)>,
+    waiting: VecDeque<(Arc<str>, VecDeque<ShareWaiter<T>>)>,
     next_id: u64,
 }
 
-struct Waiter<T> {
+struct ShareWaiter<T> {
     id: u64,
     amount: u64,
     notify: T,
@@ -89,7 +89,7 @@ impl<T> Shares<T> {
     pub(super) fn wait(&mut self, namespace: &str, amount: u64, notify: T) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        let waiter = Waiter { id, amount, notify };
+        let waiter = ShareWaiter { id, amount, notify };
         match self.waiting.iter_mut().find(|(name, _)| **name == *namespace) {
             Some((_, queue)) => queue.push_back(waiter),
             None => self.waiting.push_back((Arc::from(namespace), VecDeque::from([waiter]))),

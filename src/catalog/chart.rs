@@ -78,20 +78,20 @@ pub struct ChartVersion {
 /// Charts with equal fingerprints need no write. Excludes `created`, which some index builders change at each run, and
 /// the imported icon, which is written separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Fingerprint([u8; 16]);
+pub struct ChartFingerprint([u8; 16]);
 
 impl ChartInfo {
     #[must_use]
-    pub fn fingerprint(&self) -> Fingerprint {
+    pub fn fingerprint(&self) -> ChartFingerprint {
         self.hash(false)
     }
 
-    pub(super) fn fingerprint_with_times(&self) -> Fingerprint {
+    pub(super) fn fingerprint_with_times(&self) -> ChartFingerprint {
         self.hash(true)
     }
 
     /// Lengths are part of the hash, so that no two charts share an encoding.
-    fn hash(&self, with_times: bool) -> Fingerprint {
+    fn hash(&self, with_times: bool) -> ChartFingerprint {
         // Destructured, so that a new field is a compile error here.
         let Self {
             id,
@@ -220,13 +220,13 @@ impl Feed {
         }
     }
 
-    fn finish(self) -> Fingerprint {
+    fn finish(self) -> ChartFingerprint {
         let digest = self.0.finalize();
         let mut half = [0; 16];
         for (to, from) in half.iter_mut().zip(digest) {
             *to = from;
         }
-        Fingerprint(half)
+        ChartFingerprint(half)
     }
 }
 

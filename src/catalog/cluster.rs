@@ -13,7 +13,7 @@ pub const RENEW_INTERVAL: Duration = Duration::from_secs(60);
 pub(super) const MAX_AGE: Duration = Duration::from_secs(5 * 60);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Claim {
+pub enum ClusterClaim {
     Held,
     /// Another origin held it, and has not renewed it for five minutes.
     TakenOver {
@@ -24,7 +24,7 @@ pub enum Claim {
 impl Catalog {
     /// Claims the database for `origin` among clusters with the same ID, or renews the claim. Fails with
     /// [`ErrorKind::OtherCluster`] if another origin renewed its claim within the last five minutes.
-    pub async fn claim(&self, cluster_id: &str, origin: &str) -> Result<Claim, Error> {
+    pub async fn claim(&self, cluster_id: &str, origin: &str) -> Result<ClusterClaim, Error> {
         self.write("claim the database for this cluster", "", async |tx| {
             advisory_lock(tx, advisory_key(&["cluster", cluster_id])).await?;
             let now = now(tx).await?;
@@ -38,9 +38,9 @@ impl Catalog {
                         }
                         .into());
                     }
-                    Claim::TakenOver { from: holder }
+                    ClusterClaim::TakenOver { from: holder }
                 }
-                _ => Claim::Held,
+                _ => ClusterClaim::Held,
             };
             upsert(tx, cluster_id, origin, now).await?;
             Ok(claim)

@@ -43,27 +43,27 @@ use std::{
 use futures::FutureExt;
 use tokio::sync::watch;
 
-pub use chart::{ChartInfo, ChartRow, ChartVersion, Fingerprint, Maintainer, RepoRef};
-pub use cluster::{Claim, RENEW_INTERVAL};
+pub use chart::{ChartFingerprint, ChartInfo, ChartRow, ChartVersion, Maintainer, RepoRef};
+pub use cluster::{ClusterClaim, RENEW_INTERVAL};
 pub use connection::lock;
 use connection::{Connection, Pools, Transaction, Usage};
 use engine::{execute, on_engine, select};
 pub use error::{Error, ErrorKind};
 pub use fault::Fault;
-pub use fence::{Blockers, HeldLease, LeaseGeneration, Session};
+pub use fence::{Blockers, BlockingSession, HeldLease, LeaseGeneration};
 pub use files::changed::ChangedCharts;
 pub use files::info::FetchedFiles;
 pub use files::missing::MAX_URL_CHARACTERS;
 pub use files::write::FilesResult;
-pub use files::{ChartFiles, FilesMode, MissingFiles, MissingFilesPage, Progress, SaveOutcome};
+pub use files::{ChartFiles, FilesMode, FilesProgress, MissingFiles, MissingFilesPage, SaveOutcome};
 pub use history::{HISTORY_LIMIT, HistoryEntry};
 pub use icons::MissingIcon;
 pub use oci::{OciChange, OciMetadata, OciRepository, OciTag};
 use record::RecordRow;
-pub use record::{Baseline, Handled, ONE_SHOT, Record, Refused, State};
+pub use record::{Baseline, Handled, ONE_SHOT, Record, RecordState, Refused};
 pub use schema::SchemaVersions;
 pub use settings::{
-    DEFAULT_POSTGRES_CONNECTIONS, Database, Login, Migrations, Password, Pooler, Settings, SettingsError,
+    CatalogSettings, DEFAULT_POSTGRES_CONNECTIONS, Database, Login, Migrations, Password, Pooler, SettingsError,
 };
 pub use stored_bytes::{StorageLimits, StoredBytes};
 pub use sync::chart_digests::{ChartDigest, ChartDigests, DigestUpdate, UnchangedChart};
@@ -88,7 +88,7 @@ struct Inner {
     pools: Pools,
     writable: bool,
     migrations: Migrations,
-    limits: stored_bytes::Limits,
+    limits: stored_bytes::StoredLimits,
     rebuilt: watch::Sender<u64>,
     refused_logins: watch::Sender<u64>,
     is_foreign_file: AtomicBool,
@@ -107,7 +107,7 @@ pub enum Fence<'a> {
 
 impl Catalog {
     /// Connects, runs or refuses the migrations, and creates missing tables of Kubeapps.
-    pub async fn open(settings: &Settings) -> Result<Self, Error> {
+    pub async fn open(settings: &CatalogSettings) -> Result<Self, Error> {
         let catalog = Self::connect(settings, true).await?;
         catalog.create_tables().await?;
         Ok(catalog)
@@ -115,7 +115,7 @@ impl Catalog {
 
     /// `None` for SQLite. Postgres may be unreachable: calls fail, and [`Catalog::ensure_tables`] is due afterwards.
     #[must_use]
-    pub fn open_lazy(settings: &Settings) -> Option<Self> {
+    pub fn open_lazy(settings: &CatalogSettings) -> Option<Self> {
         match &settings.database {
             Database::Sqlite(_) => None,
             Database::Postgres(options) => {
@@ -126,7 +126,7 @@ impl Catalog {
     }
 
     /// Connects without creating or changing tables. Fails with [`ErrorKind::NoDatabase`] if the SQLite file does not exist.
-    pub async fn open_read_only(settings: &Settings) -> Result<Self, Error> {
+    pub async fn open_read_only(settings: &CatalogSettings) -> Result<Self, Error> {
         if let Some(path) = settings.database.sqlite_path()
             && !path.exists()
         {
@@ -138,7 +138,7 @@ impl Catalog {
         Self::connect(settings, false).await
     }
 
-    async fn connect(settings: &Settings, writable: bool) -> Result<Self, Error> {
+    async fn connect(settings: &CatalogSettings, writable: bool) -> Result<Self, Error> {
         let pools = match &settings.database {
             Database::Sqlite(path) => Pools::sqlite(path, writable, &settings.metrics).await,
             Database::Postgres(options) => Pools::postgres(options, &settings.pools()).await,
@@ -147,7 +147,7 @@ impl Catalog {
         Ok(Self::from_pools(pools, settings, writable))
     }
 
-    fn from_pools(pools: Pools, settings: &Settings, writable: bool) -> Self {
+    fn from_pools(pools: Pools, settings: &CatalogSettings, writable: bool) -> Self {
         Self(Arc::new(Inner {
             pools,
             writable,
@@ -372,7 +372,7 @@ impl Catalog {
         mode != FilesMode::None || !self.0.pools.is_sqlite()
     }
 
-    fn limits(&self) -> &stored_bytes::Limits {
+    fn limits(&self) -> &stored_bytes::StoredLimits {
         &self.0.limits
     }
 

@@ -6,7 +6,7 @@ use futures::TryStreamExt;
 use sqlx::FromRow;
 
 use super::{
-    Baseline, Catalog, ChartInfo, Error, ErrorKind, Fingerprint, HistoryEntry, Record,
+    Baseline, Catalog, ChartFingerprint, ChartInfo, Error, ErrorKind, HistoryEntry, Record,
     engine::{Connection, on_engine, select, sql},
     history,
     record::unsigned,
@@ -230,7 +230,7 @@ impl Catalog {
     }
 
     /// Returns the fingerprints of the stored charts by `chart_id`. Rows without Kubeapps' format are omitted.
-    pub async fn fingerprints(&self, name: &NamespacedName) -> Result<HashMap<String, Fingerprint>, Error> {
+    pub async fn fingerprints(&self, name: &NamespacedName) -> Result<HashMap<String, ChartFingerprint>, Error> {
         const SELECT: &str = "SELECT chart_id, CAST(info AS TEXT) FROM charts
             WHERE repo_name = $1 AND repo_namespace = $2 AND chart_id IS NOT NULL";
         self.read(

@@ -38,7 +38,7 @@ pub struct Record {
     pub schedule: Option<String>,
     pub last_attempt: Option<Timestamp>,
     pub last_success: Option<Timestamp>,
-    pub state: State,
+    pub state: RecordState,
     pub last_sync: Option<serde_json::Value>,
     pub spec_hash: Option<String>,
     /// Manifests directories only: incremented when `spec_hash` changes.
@@ -84,7 +84,7 @@ pub struct Handled {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct State {
+pub struct RecordState {
     #[serde(skip)]
     pub ready: Option<bool>,
     pub stalled: bool,
@@ -123,7 +123,7 @@ struct Details {
     refused: Option<Refused>,
     handled: Handled,
     schedule: Option<String>,
-    state: State,
+    state: RecordState,
     last_sync: Option<serde_json::Value>,
 }
 
@@ -200,7 +200,7 @@ impl TryFrom<RecordRow> for Record {
             schedule: details.schedule,
             last_attempt: parse_time(row.last_attempt.as_deref()),
             last_success: parse_time(row.last_success.as_deref()),
-            state: State {
+            state: RecordState {
                 ready: row.ready,
                 ..details.state
             },
@@ -365,7 +365,7 @@ mod tests {
             last: Some("l".into()),
         };
         record.schedule = Some("@daily".into());
-        record.state = State {
+        record.state = RecordState {
             ready: Some(true),
             stalled: true,
             reason: "r".into(),

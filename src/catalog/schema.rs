@@ -19,7 +19,7 @@ use super::{
     engine::{Engine, Transaction, on_engine, sql},
     identity::{advisory_key, advisory_lock},
 };
-use migrations::{STEPS, Step};
+use migrations::{MigrationStep, STEPS};
 
 /// Index on Kubeapps' table of files, which has none for the cascade from charts. Its last part gives the digest of a
 /// version's files without reading the row, which also contains the README and the values.
@@ -47,7 +47,7 @@ struct Present {
 }
 
 impl Present {
-    async fn find(tx: &mut Transaction, steps: &[Step]) -> Result<Self, Error> {
+    async fn find(tx: &mut Transaction, steps: &[MigrationStep]) -> Result<Self, Error> {
         let statement = sql!(tx, "tables_present.sql");
         let tables = migrations::tables(steps);
         Ok(match tx.executor() {
@@ -84,7 +84,7 @@ fn backoff() -> ExponentialBuilder {
     builder.with_max_times(8).with_jitter()
 }
 
-async fn ensure_once(pools: &Pools, steps: &[Step], migrations: Migrations) -> Result<bool, Error> {
+async fn ensure_once(pools: &Pools, steps: &[MigrationStep], migrations: Migrations) -> Result<bool, Error> {
     let mut tx = begin(pools).await?;
     match ensure_in(&mut tx, steps, migrations).await {
         Ok((was_complete, has_index)) => {
@@ -99,7 +99,11 @@ async fn ensure_once(pools: &Pools, steps: &[Step], migrations: Migrations) -> R
 }
 
 /// Returns true twice if all tables existed, and if the index did.
-async fn ensure_in(tx: &mut Transaction, steps: &[Step], migrations: Migrations) -> Result<(bool, bool), Error> {
+async fn ensure_in(
+    tx: &mut Transaction,
+    steps: &[MigrationStep],
+    migrations: Migrations,
+) -> Result<(bool, bool), Error> {
     let before = Present::find(tx, steps).await?;
     if migrations == Migrations::Refuse {
         refuse_changes(tx, steps, before).await?;
@@ -230,11 +234,11 @@ pub(super) fn our_tables() -> Vec<&'static str> {
 }
 
 /// Refuses tables that a newer release has migrated: migrations have no way back.
-async fn refuse_newer_schema(tx: &mut Transaction, steps: &[Step]) -> Result<(), Error> {
+async fn refuse_newer_schema(tx: &mut Transaction, steps: &[MigrationStep]) -> Result<(), Error> {
     check_version(version_in(tx).await?, migrations::newest(steps))
 }
 
-async fn refuse_changes(tx: &mut Transaction, steps: &[Step], present: Present) -> Result<(), Error> {
+async fn refuse_changes(tx: &mut Transaction, steps: &[MigrationStep], present: Present) -> Result<(), Error> {
     if !present.migrations || !present.ours {
         return Err(ErrorKind::NotMigrated.into());
     }
@@ -252,7 +256,7 @@ pub(super) fn check_version(found: i64, supported: i64) -> Result<(), Error> {
 }
 
 /// Runs pending migrations. Uses `run_direct`, because the future of `run` is not `Send` here.
-async fn migrate(tx: &mut Transaction, steps: &[Step]) -> Result<(), Error> {
+async fn migrate(tx: &mut Transaction, steps: &[MigrationStep]) -> Result<(), Error> {
     let migrator = migrations::migrator(steps, tx);
     on_engine!(tx.executor(), connection => migrator.run_direct(None, connection, false).await?);
     Ok(())

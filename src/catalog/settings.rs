@@ -32,7 +32,7 @@ const POSTGRES_PARAMETERS: &[&str] = &[
 ];
 
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct CatalogSettings {
     pub database: Database,
     /// Maximum number of Postgres connections. SQLite always has one writer and four readers.
     pub postgres_connections: u32,
@@ -61,7 +61,7 @@ pub enum Pooler {
     Transaction,
 }
 
-impl Settings {
+impl CatalogSettings {
     #[must_use]
     pub fn new(database: Database) -> Self {
         Self {
@@ -317,7 +317,7 @@ mod tests {
             "postgres://h/d?password=hunter2",
         ] {
             let login = login();
-            let settings = Settings::new(Database::parse(url, &login).unwrap());
+            let settings = CatalogSettings::new(Database::parse(url, &login).unwrap());
             let printed = format!("{settings:?} {} {login:?}", settings.database);
             assert!(!printed.contains("hunter2"), "{printed}");
         }

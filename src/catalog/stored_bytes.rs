@@ -49,7 +49,7 @@ pub struct StorageLimits {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct StoredLimits {
     repository: Limit,
     namespace: Option<Limit>,
 }
@@ -63,7 +63,7 @@ struct Limit {
 }
 
 impl StorageLimits {
-    pub(super) fn resolve(self, sqlite: Option<&Path>) -> Limits {
+    pub(super) fn resolve(self, sqlite: Option<&Path>) -> StoredLimits {
         let flag = |bytes| Limit {
             bytes,
             source: "--max-repository-bytes",
@@ -84,7 +84,7 @@ impl StorageLimits {
             source: "--max-namespace-bytes",
             is_for_files: false,
         });
-        Limits { repository, namespace }
+        StoredLimits { repository, namespace }
     }
 }
 
@@ -95,7 +95,7 @@ fn volume_bytes(file: &Path) -> Option<u64> {
     volume.f_blocks.checked_mul(volume.f_frsize)
 }
 
-impl Limits {
+impl StoredLimits {
     async fn check_charts(
         &self,
         tx: &mut Transaction,
@@ -164,7 +164,7 @@ pub(super) async fn commit(
     tx: &mut Transaction,
     name: &NamespacedName,
     change: StoredBytes,
-    limits: &Limits,
+    limits: &StoredLimits,
     recount: bool,
 ) -> Result<(), Error> {
     const SELECT: &str = "SELECT charts, files FROM portolan_stored_bytes WHERE namespace = $1 AND name = $2";
@@ -201,7 +201,7 @@ pub(super) async fn add_files(
     name: &NamespacedName,
     files: &[&str],
     replaced: i64,
-    limits: &Limits,
+    limits: &StoredLimits,
 ) -> Result<(), Error> {
     const SQLITE: &str = "UPDATE portolan_stored_bytes SET files = files - $3
             + (SELECT coalesce(sum(octet_length(info)), 0) FROM files

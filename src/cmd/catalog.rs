@@ -12,11 +12,11 @@ use crate::catalog::transfer::{ImportMode, Transferred};
 #[derive(Args, Debug)]
 pub struct CatalogCommand {
     #[command(subcommand)]
-    command: Transfer,
+    command: CatalogTransfer,
 }
 
 #[derive(Subcommand, Debug)]
-enum Transfer {
+enum CatalogTransfer {
     Export(Export),
     Import(Import),
 }
@@ -53,8 +53,8 @@ struct Import {
 impl CatalogCommand {
     pub(super) async fn execute(self) -> Result<(), Error> {
         match self.command {
-            Transfer::Export(command) => command.execute().await,
-            Transfer::Import(command) => command.execute().await,
+            CatalogTransfer::Export(command) => command.execute().await,
+            CatalogTransfer::Import(command) => command.execute().await,
         }
     }
 }

@@ -2,7 +2,7 @@ use clap::Args;
 
 use super::run::{ControllerName, Run};
 use super::{Error, failed_to, output};
-use crate::controllers::apprepository::garbage::report::Report;
+use crate::controllers::apprepository::garbage::report::GarbageReport;
 use crate::manager::{self, gc::Mode, shutdown};
 
 /// They decide what is garbage. Other arguments are accepted, so that both commands can share a file of variables.
@@ -61,7 +61,7 @@ impl Gc {
     }
 }
 
-fn print(report: &Report, mode: Mode) -> Result<(), Error> {
+fn print(report: &GarbageReport, mode: Mode) -> Result<(), Error> {
     let verb = match mode {
         Mode::Remove => "removed",
         Mode::Preview => "would remove",

@@ -7,17 +7,17 @@ use clap::Command;
 const WIDTH: usize = 18;
 
 /// Commands of one heading.
-pub(super) struct Group {
+pub(super) struct CommandGroup {
     pub(super) heading: &'static str,
     pub(super) commands: &'static [&'static str],
 }
 
-pub(super) const GROUPS: [Group; 5] = [
-    Group {
+pub(super) const GROUPS: [CommandGroup; 5] = [
+    CommandGroup {
         heading: "Controllers",
         commands: &["run"],
     },
-    Group {
+    CommandGroup {
         heading: "Repositories and charts",
         commands: &[
             "status",
@@ -33,15 +33,15 @@ pub(super) const GROUPS: [Group; 5] = [
             "catalog",
         ],
     },
-    Group {
+    CommandGroup {
         heading: "Applications (app.k8s.io)",
         commands: &["apps"],
     },
-    Group {
+    CommandGroup {
         heading: "KubeVela",
         commands: &["vela", "cluster"],
     },
-    Group {
+    CommandGroup {
         heading: "Installation and operation",
         commands: &["crds", "doctor", "debug", "uninstall", "completion"],
     },

@@ -33,7 +33,7 @@ impl History {
     pub(super) async fn execute(self) -> Result<(), Error> {
         let entries = self.database.read(async |catalog| self.entries(catalog).await).await?;
         match self.query.output {
-            OutputFormat::Json => output::print_json(&entries.iter().map(View::new).collect::<Vec<_>>()),
+            OutputFormat::Json => output::print_json(&entries.iter().map(SyncView::new).collect::<Vec<_>>()),
             OutputFormat::Table if entries.is_empty() => output::print("no syncs recorded\n"),
             OutputFormat::Table => output::print(&text(&entries)),
         }
@@ -56,7 +56,7 @@ impl History {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct View<'a> {
+pub(super) struct SyncView<'a> {
     start_time: Timestamp,
     duration_seconds: f64,
     result: &'a str,
@@ -73,7 +73,7 @@ pub(super) struct View<'a> {
     skipped: u64,
 }
 
-impl<'a> View<'a> {
+impl<'a> SyncView<'a> {
     pub(super) fn new(entry: &'a HistoryEntry) -> Self {
         Self {
             start_time: entry.started_at,

@@ -58,7 +58,7 @@ impl Status {
         }
     }
 
-    fn manifest_problems(&self) -> Result<Vec<manifests::Problem>, Error> {
+    fn manifest_problems(&self) -> Result<Vec<manifests::ManifestProblem>, Error> {
         let Some(directory) = &self.manifests else {
             return Ok(Vec::new());
         };
@@ -66,7 +66,7 @@ impl Status {
             .map_err(failed_to(format!("read the directory {}", directory.display())))
     }
 
-    async fn views(&self, catalog: &Catalog, now: Timestamp) -> Result<Vec<View>, catalog::Error> {
+    async fn views(&self, catalog: &Catalog, now: Timestamp) -> Result<Vec<RepositoryView>, catalog::Error> {
         let mut summaries = catalog.repositories().await?;
         summaries.retain(|RepositorySummary { name, .. }| {
             self.name.as_ref().is_none_or(|wanted| *wanted == name.name)
@@ -74,8 +74,8 @@ impl Status {
         });
         let mut views = Vec::new();
         for summary in summaries {
-            let files = Files::new(catalog, &summary).await?;
-            views.push(View::new(summary, files, now));
+            let files = FilesView::new(catalog, &summary).await?;
+            views.push(RepositoryView::new(summary, files, now));
         }
         Ok(views)
     }
@@ -84,7 +84,7 @@ impl Status {
 /// A repository as JSON. `ready` and `files` are null if only Kubeapps' syncer has written it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct View {
+pub(super) struct RepositoryView {
     namespace: String,
     name: String,
     url: String,
@@ -96,7 +96,7 @@ pub(super) struct View {
     failures: u32,
     charts: u64,
     versions: u64,
-    files: Option<Files>,
+    files: Option<FilesView>,
     last_attempt_time: Option<Timestamp>,
     last_success_time: Option<Timestamp>,
     next_sync_time: Option<Timestamp>,
@@ -105,23 +105,23 @@ pub(super) struct View {
 
 /// The import of chart files. Counts all versions, because --chart-files of `portolan run` is unknown.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Files {
+pub(super) struct FilesView {
     imported: u64,
     /// Duplicate versions count once.
     total: u64,
     /// Versions whose archive failed repeatedly.
     failed: u64,
     /// The first versions whose archive failed, or has another digest than the index contains.
-    problems: Vec<Problem>,
+    problems: Vec<FileProblem>,
 }
 
 #[derive(Debug, Serialize)]
-struct Problem {
+struct FileProblem {
     chart: String,
     reason: String,
 }
 
-impl Files {
+impl FilesView {
     async fn new(catalog: &Catalog, summary: &RepositorySummary) -> Result<Option<Self>, catalog::Error> {
         if summary.record.is_none() {
             return Ok(None);
@@ -132,13 +132,13 @@ impl Files {
             imported: progress.imported,
             total: progress.total,
             failed: progress.failed,
-            problems: problems.map(|(chart, reason)| Problem { chart, reason }).collect(),
+            problems: problems.map(|(chart, reason)| FileProblem { chart, reason }).collect(),
         }))
     }
 }
 
-impl View {
-    pub(super) fn new(summary: RepositorySummary, files: Option<Files>, now: Timestamp) -> Self {
+impl RepositoryView {
+    pub(super) fn new(summary: RepositorySummary, files: Option<FilesView>, now: Timestamp) -> Self {
         let record = summary.record.unwrap_or_default();
         Self {
             next_sync_time: next_sync(&record, now),
@@ -160,7 +160,7 @@ impl View {
     }
 
     fn files(&self) -> String {
-        let counts = |files: &Files| format!("{}/{}", files.imported, files.total);
+        let counts = |files: &FilesView| format!("{}/{}", files.imported, files.total);
         self.files.as_ref().map_or_else(|| "-".to_owned(), counts)
     }
 
@@ -178,7 +178,7 @@ fn next_sync(record: &Record, now: Timestamp) -> Option<Timestamp> {
 }
 
 /// Formats a table and the messages of repositories that are not ready, or with `is_detailed` of all, with missing files.
-fn text(views: &[View], is_detailed: bool, now: Timestamp) -> String {
+fn text(views: &[RepositoryView], is_detailed: bool, now: Timestamp) -> String {
     const HEADER: [&str; 9] = [
         "NAMESPACE",
         "NAME",
@@ -228,27 +228,27 @@ mod tests {
 
     use super::*;
     use crate::api::NamespacedName;
-    use crate::catalog::State;
+    use crate::catalog::RecordState;
 
     fn now() -> Timestamp {
         "2026-03-01T12:03:00Z".parse().unwrap()
     }
 
-    fn view(name: &str, ready: Option<bool>, message: &str) -> View {
+    fn view(name: &str, ready: Option<bool>, message: &str) -> RepositoryView {
         let record = Record {
             uid: "uid".to_owned(),
             schedule: Some("*/10 * * * *".to_owned()),
             last_success: Some("2026-03-01T12:00:30Z".parse().unwrap()),
-            state: State {
+            state: RecordState {
                 ready,
                 reason: "Reason".to_owned(),
                 message: message.to_owned(),
-                ..State::default()
+                ..RecordState::default()
             },
             ..Record::default()
         };
         let name = NamespacedName::new("default", name);
-        View::new(
+        RepositoryView::new(
             RepositorySummary {
                 name,
                 url: "https://x".to_owned(),
@@ -256,11 +256,11 @@ mod tests {
                 versions: 7,
                 record: Some(record),
             },
-            Some(Files {
+            Some(FilesView {
                 imported: 4,
                 total: 6,
                 failed: 1,
-                problems: vec![Problem {
+                problems: vec![FileProblem {
                     chart: "good/web-1.0.0".to_owned(),
                     reason: "no\u{1b}[2J archive".to_owned(),
                 }],
@@ -318,7 +318,7 @@ mod tests {
             versions: 1,
             record: None,
         };
-        let view = View::new(summary, None, now());
+        let view = RepositoryView::new(summary, None, now());
         assert_eq!((view.ready(), view.next_sync_time), ("Unknown", None));
         assert_eq!(view.files(), "-");
     }

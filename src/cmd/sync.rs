@@ -16,7 +16,7 @@ use super::{Error, failed_to, output};
 use crate::api::NamespacedName;
 use crate::catalog::{Catalog, ChangedCharts, Fence, Record};
 use crate::controllers::apprepository::SyncOptions;
-use crate::controllers::apprepository::chart_files::{Batch, Importer, Worklist};
+use crate::controllers::apprepository::chart_files::{BatchOutcome, Importer, Worklist};
 use crate::controllers::apprepository::decision::{SyncDecision, SyncMode, decide};
 use crate::controllers::apprepository::metrics::RepositoryMetrics;
 use crate::controllers::apprepository::origin::ONE_SHOT;
@@ -106,7 +106,7 @@ pub struct Sync {
     pub deprecated: DeprecatedFlags,
 }
 
-struct Settings {
+struct SyncSettings {
     spec: RepositorySpec,
     options: SyncOptions,
     credentials: CredentialSource,
@@ -125,7 +125,7 @@ impl Sync {
                 let synced = shutdown.run_until_cancelled(self.sync(catalog, &settings)).await;
                 let synced = synced.ok_or_else(|| interrupted("the repository was synced; nothing was written"))??;
                 let synced = match synced {
-                    Attempt::Synced(synced) => synced,
+                    AttemptResult::Synced(synced) => synced,
                     obsolete => return self.report_obsolete(&obsolete),
                 };
                 self.report(&synced.result)?;
@@ -136,7 +136,7 @@ impl Sync {
             .await
     }
 
-    async fn settings(&self) -> Result<Settings, Error> {
+    async fn settings(&self) -> Result<SyncSettings, Error> {
         let intervals = Intervals::default();
         let defaults = Defaults {
             crontab: intervals.parse(CRONTAB)?,
@@ -179,7 +179,7 @@ impl Sync {
                 self.name, error.reason, error.message
             ))
         })?;
-        Ok(Settings {
+        Ok(SyncSettings {
             spec,
             options,
             credentials: CredentialSource::Static(credentials(self.ca_file.as_deref())?),
@@ -197,7 +197,7 @@ impl Sync {
         (proxies.http.is_some() || proxies.https.is_some()).then_some(proxies)
     }
 
-    async fn sync(&self, catalog: &Catalog, settings: &Settings) -> Result<Attempt, Error> {
+    async fn sync(&self, catalog: &Catalog, settings: &SyncSettings) -> Result<AttemptResult, Error> {
         let attempt = || self.attempt(catalog, settings);
         let synced = attempt
             .retry(CONFLICT_BACKOFF)
@@ -208,16 +208,16 @@ impl Sync {
         Ok(synced.await?)
     }
 
-    async fn attempt(&self, catalog: &Catalog, settings: &Settings) -> Result<Attempt, SyncAborted> {
+    async fn attempt(&self, catalog: &Catalog, settings: &SyncSettings) -> Result<AttemptResult, SyncAborted> {
         let mut spec = settings.spec.clone();
         if let Some(uid) = &self.declared.uid
             && catalog.deleted_at(uid).await?.is_some()
         {
-            return Ok(Attempt::Deleted);
+            return Ok(AttemptResult::Deleted);
         }
         let stored = catalog.record(&spec.name).await?;
         if let Some(obsolete) = stored.as_ref().and_then(|stored| self.declared.obsolete(stored)) {
-            return Ok(Attempt::Obsolete(obsolete));
+            return Ok(AttemptResult::Obsolete(obsolete));
         }
         self.declared.identify(&mut spec, stored.as_ref());
         let previous = match stored {
@@ -256,7 +256,7 @@ impl Sync {
         let context = options.context(catalog.clone(), credentials, FileAccess::Never, origin);
         let metrics = RepositoryMetrics::register(&mut Registry::default());
         let result = sync_completely(&Syncer::new(context.clone(), metrics.clone()), request).await?;
-        Ok(Attempt::Synced(Box::new(Synced {
+        Ok(AttemptResult::Synced(Box::new(Synced {
             importer: Importer::new(context, self.content.settings(&settings.options.objects), metrics),
             spec,
             result,
@@ -264,14 +264,16 @@ impl Sync {
     }
 
     /// Reports that nothing is left to do. That is no failure: a Job must not be repeated for it.
-    fn report_obsolete(&self, attempt: &Attempt) -> Result<(), Error> {
+    fn report_obsolete(&self, attempt: &AttemptResult) -> Result<(), Error> {
         let reason = match attempt {
-            Attempt::Synced(_) => return Ok(()),
-            Attempt::Deleted => "the repository was deleted".to_owned(),
-            Attempt::Obsolete(Obsolete::Generation(generation)) => {
+            AttemptResult::Synced(_) => return Ok(()),
+            AttemptResult::Deleted => "the repository was deleted".to_owned(),
+            AttemptResult::Obsolete(Obsolete::Generation(generation)) => {
                 format!("generation {generation} was synced already")
             }
-            Attempt::Obsolete(Obsolete::Other(uid)) => format!("the charts belong to the repository with UID {uid}"),
+            AttemptResult::Obsolete(Obsolete::Other(uid)) => {
+                format!("the charts belong to the repository with UID {uid}")
+            }
         };
         output::print(&format!("{}: nothing to do: {}\n", self.name, printable(&reason)))
     }
@@ -295,7 +297,7 @@ impl Sync {
     }
 }
 
-enum Attempt {
+enum AttemptResult {
     Synced(Box<Synced>),
     Deleted,
     Obsolete(Obsolete),
@@ -319,9 +321,9 @@ impl Synced {
                 tracing::warn!(reason = "DigestMismatch", "{message}");
             }
             match batch {
-                Batch::More => {}
-                Batch::QuotaExceeded(message) => return Err(Error::Failed(message)),
-                Batch::Deferred(_) | Batch::Done(_) => return Ok(()),
+                BatchOutcome::More => {}
+                BatchOutcome::QuotaExceeded(message) => return Err(Error::Failed(message)),
+                BatchOutcome::Deferred(_) | BatchOutcome::Done(_) => return Ok(()),
             }
         }
     }
@@ -335,7 +337,9 @@ fn is_conflict(error: &SyncAborted) -> bool {
 /// Repeats the sync of a registry that has more charts than one sync pulls.
 async fn sync_completely(syncer: &Syncer, mut request: SyncRequest) -> Result<SyncResult, SyncAborted> {
     loop {
-        let result = syncer.sync(request.clone(), running_syncs::Attempt::default()).await?;
+        let result = syncer
+            .sync(request.clone(), running_syncs::SyncAttempt::default())
+            .await?;
         let SyncOutcome::Synced { is_complete: false, .. } = result.outcome else {
             return Ok(result);
         };

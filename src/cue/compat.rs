@@ -26,12 +26,12 @@ struct RewriteLabels {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct CompatMetrics {
+pub(super) struct EvaluatorCompatMetrics {
     renders: Family<RenderLabels, Histogram, fn() -> Histogram>,
     rewrites: Family<RewriteLabels, Counter>,
 }
 
-impl Default for CompatMetrics {
+impl Default for EvaluatorCompatMetrics {
     fn default() -> Self {
         Self {
             renders: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
@@ -40,7 +40,7 @@ impl Default for CompatMetrics {
     }
 }
 
-impl CompatMetrics {
+impl EvaluatorCompatMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         // Without a first value, a rate would miss the first event.
         drop(self.renders.get_or_create(&render_labels("Component", true)));
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn evaluations_of_templates_have_kubevelas_names_and_labels() {
-        let metrics = CompatMetrics::default();
+        let metrics = EvaluatorCompatMetrics::default();
         let mut registry = Registry::default();
         metrics.register(&mut registry);
         metrics.observe_render("Trait", false, Duration::from_millis(2));

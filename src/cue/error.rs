@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::protocol::Kind;
+use super::protocol::TextErrorKind;
 use crate::runtime::worker_process::WorkerError;
 
 const MIB: u64 = 1024 * 1024;
@@ -24,7 +24,7 @@ pub enum Error {
     Memory(u64),
     /// The text, or its result, is invalid.
     #[error("{errors}")]
-    Failed { kind: Kind, errors: TextErrors },
+    Failed { kind: TextErrorKind, errors: TextErrors },
     /// The process of the evaluator failed. Another attempt may succeed.
     #[error("CUE evaluator failed: {0}")]
     Crashed(String),
@@ -125,7 +125,7 @@ impl fmt::Display for TextErrors {
 impl Error {
     pub(super) fn user(text: impl Into<String>) -> Self {
         Self::Failed {
-            kind: Kind::User,
+            kind: TextErrorKind::User,
             errors: TextErrors::from_text(text),
         }
     }

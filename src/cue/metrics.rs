@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use super::Evaluator;
-use super::compat::CompatMetrics;
+use super::compat::EvaluatorCompatMetrics;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabel {
@@ -25,14 +25,14 @@ struct CauseLabel {
 pub(super) const SUCCESS: &str = "success";
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Metrics {
+pub(super) struct EvaluatorMetrics {
     evaluations: Family<ResultLabel, Counter>,
     restarts: Family<CauseLabel, Counter>,
     rewritten: Counter,
-    compat: CompatMetrics,
+    compat: EvaluatorCompatMetrics,
 }
 
-impl Metrics {
+impl EvaluatorMetrics {
     /// Counts an evaluation by its result. `elapsed` includes the wait for a process.
     pub(super) fn count_evaluation(&self, result: &'static str, kind: Option<&'static str>, elapsed: Duration) {
         self.evaluations.get_or_create(&ResultLabel { result }).inc();

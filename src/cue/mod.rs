@@ -37,12 +37,12 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 pub use error::{Error, TextErrors};
-pub use protocol::{Inspection, Kind, TemplateKind};
+pub use protocol::{Inspection, TemplateKind, TextErrorKind};
 pub use source::CueSource;
 
 use crate::budget::{Budget, Reservation, ResourceMetrics, leave_runtime_if_large};
-use crate::runtime::worker_process::{Framing, Program, Usage, Worker, WorkerError, WorkerProcesses};
-use metrics::{Metrics, SUCCESS};
+use crate::runtime::worker_process::{Framing, ProcessUsage, Program, Worker, WorkerError, WorkerProcesses};
+use metrics::{EvaluatorMetrics, SUCCESS};
 use rewritten::RewrittenTemplates;
 use slow::SlowNamespaces;
 
@@ -54,7 +54,7 @@ const MAX_EVALUATIONS: u32 = 20_000;
 const POLL: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct EvaluatorOptions {
     /// By default, [`PROGRAM`] beside the own executable or in PATH.
     pub program: Option<PathBuf>,
     /// Maximum number of processes.
@@ -65,7 +65,7 @@ pub struct Options {
     pub memory: u64,
 }
 
-impl Default for Options {
+impl Default for EvaluatorOptions {
     fn default() -> Self {
         Self {
             program: None,
@@ -88,7 +88,7 @@ struct Inner {
     processes: WorkerProcesses,
     permits: Budget,
     slow: SlowNamespaces,
-    metrics: Metrics,
+    metrics: EvaluatorMetrics,
     rewritten: RewrittenTemplates,
     next_id: AtomicU64,
 }
@@ -96,17 +96,17 @@ struct Inner {
 impl Evaluator {
     /// `waiting` measures the permits, of which each process in use takes one.
     #[must_use]
-    pub fn new(options: Options, waiting: ResourceMetrics) -> Self {
-        Self::with_metrics(options, waiting, Metrics::default())
+    pub fn new(options: EvaluatorOptions, waiting: ResourceMetrics) -> Self {
+        Self::with_metrics(options, waiting, EvaluatorMetrics::default())
     }
 
     /// Creates another pool, whose evaluations are counted with those of this one.
     #[must_use]
-    pub fn separate(&self, options: Options, waiting: ResourceMetrics) -> Self {
+    pub fn separate(&self, options: EvaluatorOptions, waiting: ResourceMetrics) -> Self {
         Self::with_metrics(options, waiting, self.0.metrics.clone())
     }
 
-    fn with_metrics(options: Options, waiting: ResourceMetrics, metrics: Metrics) -> Self {
+    fn with_metrics(options: EvaluatorOptions, waiting: ResourceMetrics, metrics: EvaluatorMetrics) -> Self {
         let workers = options.workers.get();
         waiting.set_limit(workers as u64);
         let processes = WorkerProcesses::new(program(&options), {
@@ -139,7 +139,7 @@ impl Evaluator {
         let source = source.into();
         let (start, kind) = (Instant::now(), source.kind());
         leave_runtime_if_large(source.text().len()).await;
-        let template = rewritten::Template::of(&source);
+        let template = rewritten::RewrittenTemplate::of(&source);
         let result = self
             .request(namespace, source, protocol::evaluation, decode_result)
             .await;
@@ -217,7 +217,7 @@ impl Evaluator {
     async fn run<T: Send + 'static>(
         &self,
         namespace: &str,
-        work: impl Fn(&Self, &CancellationToken) -> Result<T, Stop> + Clone + Send + 'static,
+        work: impl Fn(&Self, &CancellationToken) -> Result<T, AttemptEnd> + Clone + Send + 'static,
     ) -> Result<T, Error> {
         loop {
             let slow = self.0.slow.acquire(namespace).await;
@@ -228,8 +228,8 @@ impl Evaluator {
             }
             match self.attempt(namespace, permit, work.clone()).await {
                 Ok(result) => return Ok(result),
-                Err(Stop::Failed(error)) => return Err(error),
-                Err(Stop::Canceled) => {}
+                Err(AttemptEnd::Failed(error)) => return Err(error),
+                Err(AttemptEnd::Canceled) => {}
             }
         }
     }
@@ -238,8 +238,8 @@ impl Evaluator {
         &self,
         namespace: &str,
         permit: Reservation,
-        work: impl FnOnce(&Self, &CancellationToken) -> Result<T, Stop> + Send + 'static,
-    ) -> Result<T, Stop> {
+        work: impl FnOnce(&Self, &CancellationToken) -> Result<T, AttemptEnd> + Send + 'static,
+    ) -> Result<T, AttemptEnd> {
         let cancel = CancellationToken::new();
         // Ends the process when the caller is gone. The thread returns the permit when it has really ended.
         let _canceled_on_drop = cancel.clone().drop_guard();
@@ -261,7 +261,7 @@ impl Evaluator {
                 thread.await
             }
         };
-        result.unwrap_or_else(|_| Err(Stop::Failed(Error::Crashed("the evaluation panicked".to_owned()))))
+        result.unwrap_or_else(|_| Err(AttemptEnd::Failed(Error::Crashed("the evaluation panicked".to_owned()))))
     }
 
     /// Returns when a namespace that uses more than its share of the processes keeps another from its turn.
@@ -272,40 +272,40 @@ impl Evaluator {
         }
     }
 
-    fn check_version(&self, worker: &mut Worker, cancel: &CancellationToken) -> Result<(), Stop> {
+    fn check_version(&self, worker: &mut Worker, cancel: &CancellationToken) -> Result<(), AttemptEnd> {
         let id = self.next_id();
         let response = self.call(worker, &protocol::version_request(id), cancel)?;
         protocol::check_version(id, &response).map_err(|error| self.failed(worker, error))
     }
 
-    fn checkout(&self) -> Result<Worker, Stop> {
+    fn checkout(&self) -> Result<Worker, AttemptEnd> {
         self.0.processes.checkout().map_err(|error| self.stopped(error))
     }
 
-    fn call(&self, worker: &mut Worker, request: &[u8], cancel: &CancellationToken) -> Result<Vec<u8>, Stop> {
+    fn call(&self, worker: &mut Worker, request: &[u8], cancel: &CancellationToken) -> Result<Vec<u8>, AttemptEnd> {
         let deadline = Instant::now() + self.0.timeout;
         let response = worker.call(request, deadline, cancel);
         response.map_err(|error| {
             let stop = self.stopped(error);
             self.0.metrics.count_restart(match &stop {
-                Stop::Failed(error) => error.result(),
-                Stop::Canceled => "canceled",
+                AttemptEnd::Failed(error) => error.result(),
+                AttemptEnd::Canceled => "canceled",
             });
             stop
         })
     }
 
-    fn stopped(&self, error: WorkerError) -> Stop {
-        Error::of_worker(error, self.0.timeout, self.0.memory).map_or(Stop::Canceled, Stop::Failed)
+    fn stopped(&self, error: WorkerError) -> AttemptEnd {
+        Error::of_worker(error, self.0.timeout, self.0.memory).map_or(AttemptEnd::Canceled, AttemptEnd::Failed)
     }
 
     /// Keeps a process that reports an error of its text, and ends one that breaks the protocol.
-    fn failed(&self, worker: &mut Worker, error: Error) -> Stop {
+    fn failed(&self, worker: &mut Worker, error: Error) -> AttemptEnd {
         if !matches!(error, Error::Failed { .. }) {
             worker.discard();
             self.0.metrics.count_restart(error.result());
         }
-        Stop::Failed(error)
+        AttemptEnd::Failed(error)
     }
 
     fn next_id(&self) -> u64 {
@@ -324,7 +324,7 @@ impl fmt::Debug for Evaluator {
 }
 
 /// The end of an attempt without a result.
-enum Stop {
+enum AttemptEnd {
     Failed(Error),
     /// The attempt yielded, or its caller is gone.
     Canceled,
@@ -335,17 +335,17 @@ fn decode_result(id: u64, response: &[u8]) -> Result<(protocol::Exported, usize)
     protocol::decode_result(id, response).map(|exported| (exported, response.len()))
 }
 
-fn reason_to_replace(usage: Usage, memory: u64) -> Option<&'static str> {
+fn reason_to_replace(usage: ProcessUsage, memory: u64) -> Option<&'static str> {
     // So that the next evaluation has most of its memory.
     let max_kept = memory / 4;
     match usage {
-        Usage { calls, .. } if calls >= MAX_EVALUATIONS => Some("evaluations"),
-        Usage { memory, .. } if memory.is_none_or(|bytes| bytes > max_kept) => Some("memory_kept"),
+        ProcessUsage { calls, .. } if calls >= MAX_EVALUATIONS => Some("evaluations"),
+        ProcessUsage { memory, .. } if memory.is_none_or(|bytes| bytes > max_kept) => Some("memory_kept"),
         _ => None,
     }
 }
 
-fn program(options: &Options) -> Program {
+fn program(options: &EvaluatorOptions) -> Program {
     // The collector works harder before the process is killed.
     let soft_memory = options.memory / 5 * 4;
     Program {

@@ -25,7 +25,7 @@ use serde_json::value::RawValue;
 
 use super::Error;
 use super::error::{TextError, TextErrors};
-use super::source::{CueSource, Lines};
+use super::source::{CueSource, TemplateLines};
 use crate::text::truncate;
 
 /// Changes when an evaluator of an older version could not answer.
@@ -43,7 +43,7 @@ const ENVELOPE: usize = 1024;
 /// The reason why a text is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum TextErrorKind {
     /// The text can't be compiled.
     Syntax,
     /// Values exclude each other.
@@ -54,7 +54,7 @@ pub enum Kind {
     User,
 }
 
-impl Kind {
+impl TextErrorKind {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -67,12 +67,12 @@ impl Kind {
 }
 
 #[derive(Debug, Default, Serialize)]
-struct Request {
+struct EvaluationRequest {
     id: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    template: Option<Lines>,
+    template: Option<TemplateLines>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     inspect: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -84,7 +84,7 @@ struct Request {
 }
 
 #[derive(Debug, Deserialize)]
-struct Response<'a> {
+struct EvaluationResponse<'a> {
     id: u64,
     /// `null` is a result too.
     #[serde(borrow, default, deserialize_with = "present")]
@@ -93,7 +93,7 @@ struct Response<'a> {
     errors: Vec<TextError>,
     #[serde(default)]
     more: usize,
-    kind: Option<Kind>,
+    kind: Option<TextErrorKind>,
     inspection: Option<Inspection>,
     version: Option<u32>,
     /// The text is for an older version of CUE, and was rewritten.
@@ -127,35 +127,35 @@ pub struct TemplateKind {
 }
 
 pub(super) fn evaluation(id: u64, source: CueSource) -> Result<Vec<u8>, Error> {
-    request(id, source, Request::default())
+    request(id, source, EvaluationRequest::default())
 }
 
 pub(super) fn inspection(id: u64, source: CueSource) -> Result<Vec<u8>, Error> {
-    let options = Request {
+    let options = EvaluationRequest {
         inspect: true,
-        ..Request::default()
+        ..EvaluationRequest::default()
     };
     request(id, source, options)
 }
 
 /// Compiles the template besides.
 pub(super) fn checked_inspection(id: u64, source: CueSource) -> Result<Vec<u8>, Error> {
-    let options = Request {
+    let options = EvaluationRequest {
         inspect: true,
         check: true,
-        ..Request::default()
+        ..EvaluationRequest::default()
     };
     request(id, source, options)
 }
 
-fn request(id: u64, source: CueSource, options: Request) -> Result<Vec<u8>, Error> {
+fn request(id: u64, source: CueSource, options: EvaluationRequest) -> Result<Vec<u8>, Error> {
     let length = source.text().len();
     if length > MAX_SOURCE {
         return Err(Error::user(format!(
             "the CUE text has {length} bytes, more than {MAX_SOURCE}"
         )));
     }
-    Ok(encode(&Request {
+    Ok(encode(&EvaluationRequest {
         id,
         template: source.template_lines(),
         source: Some(source.into_text()),
@@ -164,18 +164,18 @@ fn request(id: u64, source: CueSource, options: Request) -> Result<Vec<u8>, Erro
 }
 
 pub(super) fn schema_request(id: u64, source: CueSource) -> Result<Vec<u8>, Error> {
-    let options = Request {
+    let options = EvaluationRequest {
         schema: true,
-        ..Request::default()
+        ..EvaluationRequest::default()
     };
     request(id, source, options)
 }
 
 pub(super) fn version_request(id: u64) -> Vec<u8> {
-    encode(&Request {
+    encode(&EvaluationRequest {
         id,
         version: true,
-        ..Request::default()
+        ..EvaluationRequest::default()
     })
 }
 
@@ -225,7 +225,7 @@ pub(super) fn decode_schema(id: u64, response: &[u8]) -> Result<String, Error> {
     }
 }
 
-impl Response<'_> {
+impl EvaluationResponse<'_> {
     fn failure(&mut self) -> Option<Error> {
         let mut errors = std::mem::take(&mut self.errors);
         let mut left = MAX_ERROR;
@@ -235,12 +235,12 @@ impl Response<'_> {
             left = left.saturating_sub(error.text.len());
             has_room
         });
-        let kind = self.kind.unwrap_or(Kind::User);
+        let kind = self.kind.unwrap_or(TextErrorKind::User);
         let are_given = !errors.is_empty();
         let errors = TextErrors::new(errors, self.more);
         are_given.then_some(Error::Failed {
             kind,
-            errors: if kind == Kind::Incomplete {
+            errors: if kind == TextErrorKind::Incomplete {
                 errors.incomplete()
             } else {
                 errors
@@ -259,9 +259,9 @@ pub(super) fn check_version(id: u64, response: &[u8]) -> Result<(), Error> {
     }
 }
 
-fn decode(id: u64, response: &[u8]) -> Result<Response<'_>, Error> {
+fn decode(id: u64, response: &[u8]) -> Result<EvaluationResponse<'_>, Error> {
     let invalid = |cause: String| Error::Crashed(format!("invalid response: {cause}"));
-    let response: Response = serde_json::from_slice(response).map_err(|error| invalid(error.to_string()))?;
+    let response: EvaluationResponse = serde_json::from_slice(response).map_err(|error| invalid(error.to_string()))?;
     if response.id == id {
         Ok(response)
     } else {

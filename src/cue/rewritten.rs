@@ -11,16 +11,16 @@ use super::CueSource;
 const MAX_LOGGED: usize = 1_000;
 
 #[derive(Default)]
-pub(super) struct RewrittenTemplates(Mutex<HashSet<Template>>);
+pub(super) struct RewrittenTemplates(Mutex<HashSet<RewrittenTemplate>>);
 
 /// Made for each evaluation, which takes the text.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Template {
+pub(super) struct RewrittenTemplate {
     definition: String,
     hash: u64,
 }
 
-impl Template {
+impl RewrittenTemplate {
     pub(super) fn of(source: &CueSource) -> Self {
         let mut hasher = DefaultHasher::new();
         source.template().hash(&mut hasher);
@@ -33,7 +33,7 @@ impl Template {
 
 impl RewrittenTemplates {
     /// The namespace is that of the Application.
-    pub(super) fn log(&self, namespace: &str, template: Template) {
+    pub(super) fn log(&self, namespace: &str, template: RewrittenTemplate) {
         if self.is_new(&template) {
             tracing::info!(
                 namespace,
@@ -43,7 +43,7 @@ impl RewrittenTemplates {
         }
     }
 
-    fn is_new(&self, template: &Template) -> bool {
+    fn is_new(&self, template: &RewrittenTemplate) -> bool {
         let mut logged = self.0.lock();
         if logged.len() >= MAX_LOGGED {
             logged.clear();
@@ -63,7 +63,7 @@ mod tests {
             let mut source = CueSource::default();
             source.push_template(text);
             source.push_str("parameter: 1");
-            Template::of(&source.of_definition(definition))
+            RewrittenTemplate::of(&source.of_definition(definition))
         };
         let templates = RewrittenTemplates::default();
         for (definition, text, expected) in [

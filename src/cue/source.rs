@@ -15,7 +15,7 @@ pub struct CueSource {
 
 /// The lines of a text that are the template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub(super) struct Lines {
+pub(super) struct TemplateLines {
     /// From 1.
     pub first: usize,
     pub count: usize,
@@ -73,10 +73,10 @@ impl CueSource {
         self.text.get(self.template.clone()).unwrap_or_default()
     }
 
-    pub(super) fn template_lines(&self) -> Option<Lines> {
+    pub(super) fn template_lines(&self) -> Option<TemplateLines> {
         let before = self.text.get(..self.template.start)?;
         let lines = |text: &str| text.bytes().filter(|byte| *byte == b'\n').count() + 1;
-        (!self.template.is_empty()).then(|| Lines {
+        (!self.template.is_empty()).then(|| TemplateLines {
             first: lines(before),
             count: lines(self.template()),
         })
@@ -114,7 +114,7 @@ mod tests {
         source.push_template("a: 1\nb: 2\n");
         source.push_str("\n}\n");
         assert_eq!(source.template(), "a: 1\nb: 2\n");
-        assert_eq!(source.template_lines(), Some(Lines { first: 3, count: 3 }));
+        assert_eq!(source.template_lines(), Some(TemplateLines { first: 3, count: 3 }));
         assert_eq!(CueSource::from("a: 1").template_lines(), None);
     }
 }

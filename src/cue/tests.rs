@@ -58,11 +58,11 @@ impl Fixture {
 
     fn without_program(workers: usize, timeout: Duration) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options {
+        let options = EvaluatorOptions {
             program: Some(directory.path().join(PROGRAM)),
             workers: NonZeroUsize::new(workers).unwrap(),
             timeout,
-            ..Options::default()
+            ..EvaluatorOptions::default()
         };
         let evaluator = Evaluator::new(options, ResourceMetrics::unregistered());
         Self { evaluator, directory }
@@ -185,7 +185,7 @@ async fn a_process_that_crashes_or_breaks_the_protocol_is_replaced() {
 
 #[test]
 fn a_process_is_replaced_for_its_use() {
-    let usage = |calls, memory| Usage { calls, memory };
+    let usage = |calls, memory| ProcessUsage { calls, memory };
     for (usage, expected) in [
         (usage(19_999, Some(1000)), None),
         (usage(20_000, Some(0)), Some("evaluations")),

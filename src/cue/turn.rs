@@ -5,7 +5,7 @@
 //!               ├─ ends within the time of the turn ──────────► result, kept if it took long
 //!               └─ does not ─► goes on in the background ─► wake   Error::Deferred
 //!                                      │
-//!  next attempt ◄──── Kept ◄───────────┘
+//!  next attempt ◄── KeptEvaluations ◄──┘
 //! ```
 //! An attempt ends once its turn is over. The next one repeats what comes before and finds the results, so that each
 //! attempt gets further, and nothing that takes long is evaluated twice.
@@ -31,7 +31,7 @@ const KEPT_FROM: Duration = Duration::from_millis(10);
 
 /// The hash of a source.
 type Key = [u8; 32];
-type Outcome = Result<Value, Error>;
+type EvaluationResult = Result<Value, Error>;
 /// Reserves memory for what is kept; `None` if the namespace has no share left.
 pub type Reserve = Arc<dyn Fn(u64, Need) -> Option<Reservation> + Send + Sync>;
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
@@ -56,17 +56,17 @@ pub struct Turn {
 struct State {
     left: Duration,
     /// From the attempt before. What this one does not use is outdated.
-    before: Kept,
-    kept: Kept,
+    before: KeptEvaluations,
+    kept: KeptEvaluations,
 }
 
 /// The results and evaluations that an attempt leaves to the next one. Dropping ends them.
 #[derive(Default)]
-pub struct Kept(HashMap<Key, Evaluation>);
+pub struct KeptEvaluations(HashMap<Key, Evaluation>);
 
 enum Evaluation {
     Running(Background),
-    Done(Outcome, Option<Reservation>),
+    Done(EvaluationResult, Option<Reservation>),
 }
 
 /// Returns the memory that the value of an evaluation takes.
@@ -87,7 +87,7 @@ impl Drop for Background {
     }
 }
 
-impl Kept {
+impl KeptEvaluations {
     /// Returns true if an evaluation will wake the task.
     #[must_use]
     pub fn is_running(&self) -> bool {
@@ -98,21 +98,21 @@ impl Kept {
 
 impl Turn {
     #[must_use]
-    pub fn new(before: Kept, reserve: Reserve, wake: Wake) -> Self {
+    pub fn new(before: KeptEvaluations, reserve: Reserve, wake: Wake) -> Self {
         Self {
             reserve,
             wake,
             state: Mutex::new(State {
                 left: TURN,
                 before,
-                kept: Kept::default(),
+                kept: KeptEvaluations::default(),
             }),
         }
     }
 
     /// Returns what the next attempt continues with.
     #[must_use]
-    pub fn end(&self) -> Kept {
+    pub fn end(&self) -> KeptEvaluations {
         std::mem::take(&mut self.state.lock().kept)
     }
 
@@ -121,7 +121,11 @@ impl Turn {
     /// # Errors
     ///
     /// [`Error::Deferred`] if the turn is over; the error of the evaluation.
-    pub async fn run(&self, source: &str, evaluate: impl FnOnce() -> BoxFuture<'static, Outcome>) -> Outcome {
+    pub async fn run(
+        &self,
+        source: &str,
+        evaluate: impl FnOnce() -> BoxFuture<'static, EvaluationResult>,
+    ) -> EvaluationResult {
         let key: Key = Sha256::digest(source.as_bytes()).into();
         match self.take(&key) {
             Some(Evaluation::Done(outcome, memory)) => {
@@ -148,7 +152,12 @@ impl Turn {
         ended.unwrap_or(Some(Evaluation::Running(background)))
     }
 
-    async fn evaluate(&self, key: Key, source_bytes: usize, mut evaluation: BoxFuture<'static, Outcome>) -> Outcome {
+    async fn evaluate(
+        &self,
+        key: Key,
+        source_bytes: usize,
+        mut evaluation: BoxFuture<'static, EvaluationResult>,
+    ) -> EvaluationResult {
         let left = self.state.lock().left;
         let start = Instant::now();
         let outcome = timeout(left, &mut evaluation).await;
@@ -171,7 +180,7 @@ impl Turn {
     }
 
     /// Lets an evaluation go on without the attempt, unless the namespace has no memory left for it.
-    fn go_on(&self, key: Key, source_bytes: usize, evaluation: BoxFuture<'static, Outcome>) {
+    fn go_on(&self, key: Key, source_bytes: usize, evaluation: BoxFuture<'static, EvaluationResult>) {
         // The text, and the request with it.
         let Some(memory) = (self.reserve)(2 * source_bytes as u64, Need::Progress) else {
             return;
@@ -193,7 +202,7 @@ impl Turn {
 }
 
 /// Returns a result to keep; `None` if there is no memory for it, or if another attempt may have another one.
-fn done(outcome: Outcome, reserve: &Reserve, need: Need) -> Option<Evaluation> {
+fn done(outcome: EvaluationResult, reserve: &Reserve, need: Need) -> Option<Evaluation> {
     match &outcome {
         Ok(value) => {
             let memory = reserve(parsed_size(value), need)?;
@@ -204,7 +213,7 @@ fn done(outcome: Outcome, reserve: &Reserve, need: Need) -> Option<Evaluation> {
 }
 
 /// Returns true for errors of the text, which another evaluation would have too.
-fn is_final(outcome: &Outcome) -> bool {
+fn is_final(outcome: &EvaluationResult) -> bool {
     matches!(
         outcome,
         Err(Error::Failed { .. } | Error::Timeout(_) | Error::Memory(_))
@@ -225,7 +234,7 @@ mod tests {
     /// Attempts of one task, each evaluation of which takes the number of milliseconds that it has as text.
     struct Task {
         budget: Budget,
-        kept: Kept,
+        kept: KeptEvaluations,
         woken: Arc<AtomicUsize>,
         evaluated: Arc<Mutex<Vec<String>>>,
     }
@@ -234,13 +243,13 @@ mod tests {
         fn new() -> Self {
             Self {
                 budget: Budget::new("test", 1 << 20),
-                kept: Kept::default(),
+                kept: KeptEvaluations::default(),
                 woken: Arc::default(),
                 evaluated: Arc::default(),
             }
         }
 
-        async fn evaluate(&self, turn: &Turn, source: &'static str) -> Outcome {
+        async fn evaluate(&self, turn: &Turn, source: &'static str) -> EvaluationResult {
             let evaluated = Arc::clone(&self.evaluated);
             let evaluation = move || {
                 async move {
@@ -303,7 +312,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_large_result_of_the_attempt_before_is_copied_off_the_runtime() {
         let value = json!("x".repeat(SMALL_JSON));
-        let attempt = async |before: Kept| {
+        let attempt = async |before: KeptEvaluations| {
             let budget = Budget::new("test", 1 << 20);
             let turn = Turn::new(
                 before,
@@ -323,7 +332,7 @@ mod tests {
             assert_eq!(outcome, Ok(value.clone()));
             (turn.end(), is_off)
         };
-        let (kept, _) = attempt(Kept::default()).await;
+        let (kept, _) = attempt(KeptEvaluations::default()).await;
         assert!(attempt(kept).await.1);
     }
 

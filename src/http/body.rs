@@ -93,7 +93,7 @@ impl Seek for BodyReader {
 
 /// Hashes and stores a body chunk by chunk. It writes on the asynchronous thread: a chunk of a few hundred kilobytes
 /// reaches the page cache faster than another thread.
-pub(super) struct Spool {
+pub(super) struct BodySpool {
     /// Name of the body in errors.
     name: String,
     file: SpooledTempFile,
@@ -110,8 +110,8 @@ pub(super) struct SpoolSpace {
 }
 
 impl SpoolSpace {
-    pub(super) fn open(&self, name: String, limit: u64, namespace: &str) -> Spool {
-        Spool {
+    pub(super) fn open(&self, name: String, limit: u64, namespace: &str) -> BodySpool {
+        BodySpool {
             name,
             file: match &self.directory {
                 Some(directory) => SpooledTempFile::new_in(MAX_IN_MEMORY, directory),
@@ -125,7 +125,7 @@ impl SpoolSpace {
     }
 }
 
-impl Spool {
+impl BodySpool {
     /// Returns when the download is aborted in favor of another namespace.
     pub(super) fn aborted(&self) -> impl Future<Output = FetchError> + use<> {
         let aborted = self.transfer.aborted();
@@ -165,7 +165,7 @@ impl Spool {
 }
 
 /// Wraps each [`FetchError`] in an `io::Error`.
-impl Write for Spool {
+impl Write for BodySpool {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.push(bytes).map(|()| bytes.len()).map_err(io::Error::other)
     }
@@ -199,7 +199,7 @@ pub(super) async fn read_file(
     }
 }
 
-fn read_blocking(path: &Path, mut spool: Spool, limit: u64) -> Result<Body, FetchError> {
+fn read_blocking(path: &Path, mut spool: BodySpool, limit: u64) -> Result<Body, FetchError> {
     let name = display_path(path);
     let unreadable = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => FetchError::FileNotFound(name.clone()),

@@ -7,7 +7,7 @@ use reqwest::Response;
 use reqwest::header;
 use tokio::time::{Instant, timeout_at};
 
-use super::body::{Body, Spool};
+use super::body::{Body, BodySpool};
 use super::error::FetchError;
 use super::{FetchLimits, RequestTracker, Validators, error};
 use crate::text::{printable, truncate};
@@ -37,7 +37,7 @@ const MIN_SPEED: u64 = 1024;
 /// Each time that `stall` passes, the body must have brought [`MIN_SPEED`] times its seconds.
 pub(super) async fn read_body(
     mut response: Response,
-    spool: Spool,
+    spool: BodySpool,
     url: &str,
     is_gzip: bool,
     validators: Validators,
@@ -107,8 +107,8 @@ pub(super) async fn read_body(
 }
 
 enum Decoder {
-    Identity(Box<Spool>),
-    Gzip(Box<MultiGzDecoder<Box<Spool>>>),
+    Identity(Box<BodySpool>),
+    Gzip(Box<MultiGzDecoder<Box<BodySpool>>>),
 }
 
 impl Decoder {
@@ -129,7 +129,7 @@ impl Decoder {
         }
     }
 
-    fn finish(self, interrupted: impl FnOnce(String) -> FetchError) -> Result<Spool, FetchError> {
+    fn finish(self, interrupted: impl FnOnce(String) -> FetchError) -> Result<BodySpool, FetchError> {
         match self {
             Self::Identity(spool) => Ok(*spool),
             Self::Gzip(decoder) => match decoder.finish() {

@@ -8,7 +8,7 @@ use ::url::Url;
 use reqwest::StatusCode;
 
 use super::Validators;
-use super::address::{AddressNotAllowed, ResolveError};
+use super::address::{AddressNotAllowed, HostResolveError};
 use super::url::host_and_port;
 use crate::budget::Full;
 use crate::text::{printable, public_url, truncate};
@@ -229,7 +229,7 @@ pub(super) fn classify(error: &reqwest::Error, url: &Url, proxy: Option<&Url>) -
                 why: refused.why,
             };
         }
-        if let Some(failed) = cause.downcast_ref::<ResolveError>() {
+        if let Some(failed) = cause.downcast_ref::<HostResolveError>() {
             return FetchError::Dns {
                 host: failed.name.clone(),
                 detail: display(&failed.source),

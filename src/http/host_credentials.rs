@@ -14,7 +14,7 @@ use super::proxy::Proxies;
 use super::request::{Authorization, Request};
 use super::secret::Secret;
 use super::tracker::RequestTracker;
-use super::url::Origin;
+use super::url::UrlOrigin;
 use crate::text::public_url;
 
 /// The credentials are `authorization` or else the user information of `scope`. They are sent only to the origin of
@@ -46,8 +46,8 @@ impl Access {
     }
 
     pub(super) fn credentials_for(&self, url: &Url) -> Option<Secret> {
-        let scope = self.scope.as_ref().and_then(Origin::of);
-        let is_in_scope = scope.is_some() && scope == Origin::of(url);
+        let scope = self.scope.as_ref().and_then(UrlOrigin::of);
+        let is_in_scope = scope.is_some() && scope == UrlOrigin::of(url);
         self.credentials().filter(|_| is_in_scope || self.pass_credentials)
     }
 
@@ -87,9 +87,9 @@ impl Access {
         }
     }
 
-    pub(super) fn requester(&self) -> Requester {
+    pub(super) fn requester(&self) -> RequesterDigest {
         let bytes = |text: &str| text.as_bytes().to_vec();
-        Requester(digest([
+        RequesterDigest(digest([
             self.transport_key().map(|TransportKey(digest)| digest.to_vec()),
             self.authorization.as_ref().map(|secret| bytes(secret.expose())),
             self.scope.as_ref().map(|scope| bytes(scope.as_str())),
@@ -122,7 +122,7 @@ pub(super) struct HostRequester {
 
 /// Digest of credentials and connection settings. Never stored, because it depends on secrets.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Requester([u8; 32]);
+pub struct RequesterDigest([u8; 32]);
 
 fn digest<const FIELDS: usize>(fields: [Option<Vec<u8>>; FIELDS]) -> [u8; 32] {
     let mut hash = Sha256::new();
@@ -158,18 +158,18 @@ impl fmt::Debug for Access {
 #[derive(Debug)]
 pub(super) struct Credentials {
     repository: Option<HeaderValue>,
-    repository_origin: Option<Origin>,
+    repository_origin: Option<UrlOrigin>,
     pass_credentials: bool,
     /// User information of the request's URL or its explicit token.
     request: Option<HeaderValue>,
-    request_origin: Option<Origin>,
+    request_origin: Option<UrlOrigin>,
     /// True once the repository's URL or a previous hop used TLS.
     has_used_tls: bool,
 }
 
 impl Credentials {
     pub(super) fn new(access: &Access, request: &Request) -> Result<Self, FetchError> {
-        let repository_origin = access.scope.as_ref().and_then(Origin::of);
+        let repository_origin = access.scope.as_ref().and_then(UrlOrigin::of);
         let (repository_header, request_header) = match &request.authorization {
             Authorization::None => (None, None),
             Authorization::Bearer(token) => (None, Some(Secret::new(format!("Bearer {}", token.expose())))),
@@ -178,17 +178,17 @@ impl Credentials {
         };
         Ok(Self {
             repository: repository_header.as_ref().map(header).transpose()?,
-            has_used_tls: repository_origin.as_ref().is_some_and(Origin::is_https),
+            has_used_tls: repository_origin.as_ref().is_some_and(UrlOrigin::is_https),
             repository_origin,
             pass_credentials: access.pass_credentials,
             request: request_header.as_ref().map(header).transpose()?,
-            request_origin: Origin::of(&request.url),
+            request_origin: UrlOrigin::of(&request.url),
         })
     }
 
     /// Returns the header of the next hop. Call it once per hop, in order.
     pub(super) fn for_hop(&mut self, url: &Url) -> Option<HeaderValue> {
-        let hop = Origin::of(url)?;
+        let hop = UrlOrigin::of(url)?;
         let repository = self.repository.as_ref().filter(|_| {
             // An origin includes the scheme, so only `pass_credentials` could downgrade to plain http.
             let is_downgrade = self.has_used_tls && !hop.is_https();

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::error::FetchError;
 use super::host_credentials::HostRequester;
-use super::retry_after::{Backoff, Backoffs};
+use super::retry_after::{Backoffs, HostBackoff};
 use crate::budget::{Budget, Reservation, ResourceMetrics};
 use crate::clock::TokioClock;
 
@@ -108,7 +108,7 @@ impl Host {
     fn check_backoff(&self, requester: &HostRequester) -> Result<(), FetchError> {
         match self.backoffs.lock().backoff_of(requester) {
             None => Ok(()),
-            Some(Backoff { status, until }) => Err(FetchError::BackingOff {
+            Some(HostBackoff { status, until }) => Err(FetchError::BackingOff {
                 host: self.name.clone(),
                 status,
                 remaining: until.saturating_duration_since(Instant::now()),

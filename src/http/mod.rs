@@ -1,6 +1,6 @@
 //! The outbound HTTP client: limits, SSRF policy, redirects, proxies, credentials, spooling.
 //!
-//! A [`Transport`] has the SSRF policy, proxies and credentials only.
+//! An [`HttpTransport`] has the SSRF policy, proxies and credentials only.
 //!
 //! ```text
 //!  with(Access) ─► separate client, if TLS or proxies differ
@@ -40,15 +40,15 @@ use std::time::Duration;
 
 use ::url::Url;
 pub use address::API_SERVER;
-use address::{ApiServer, Lookup, Policy, system_lookup};
+use address::{ApiServer, HostLookup, Policy, system_lookup};
 pub use body::Body;
 use body::SpoolSpace;
 use clients::Clients;
-pub use clients::Transport;
+pub use clients::HttpTransport;
 pub use error::FetchError;
 pub use exchange::{Exchange, Exchanged};
 use host_credentials::HostRequester;
-pub use host_credentials::{Access, Requester};
+pub use host_credentials::{Access, RequesterDigest};
 use hosts::{HostLimits, Hosts};
 pub use proxy::Proxies;
 use proxy::ProxyConfig;
@@ -175,7 +175,7 @@ impl Fetcher {
         Self::build(settings, system_lookup(), environment)
     }
 
-    fn build(settings: Settings, lookup: Lookup, environment: ProxyConfig) -> Result<Self, FetchError> {
+    fn build(settings: Settings, lookup: HostLookup, environment: ProxyConfig) -> Result<Self, FetchError> {
         install_crypto_provider();
         let hosts = Hosts::new(HostLimits {
             requests_per_second: settings.requests_per_second,
@@ -260,7 +260,7 @@ impl Fetcher {
 
     /// Returns a digest of the credentials and connection settings. Equal requesters get equal responses.
     #[must_use]
-    pub fn requester(&self) -> Requester {
+    pub fn requester(&self) -> RequesterDigest {
         self.0.access.requester()
     }
 

@@ -23,7 +23,7 @@ const MAX_HOST_HOLD: Duration = Duration::from_mins(1);
 const MAX_HELD: usize = 1_024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Backoff {
+pub(super) struct HostBackoff {
     pub(super) status: StatusCode,
     pub(super) until: Instant,
 }
@@ -31,7 +31,7 @@ pub(super) struct Backoff {
 /// The repositories of one host that have received a `Retry-After`. Holds of namespaces and the host follow from them.
 #[derive(Debug, Default)]
 pub(super) struct Backoffs {
-    by_requester: HashMap<HostRequester, Backoff>,
+    by_requester: HashMap<HostRequester, HostBackoff>,
     /// The start of the last hold of the host.
     host_held_at: Option<Instant>,
 }
@@ -50,16 +50,16 @@ impl Backoffs {
         let backoff = self
             .by_requester
             .entry(requester.clone())
-            .or_insert(Backoff { status, until });
+            .or_insert(HostBackoff { status, until });
         if backoff.until < until {
-            *backoff = Backoff { status, until };
+            *backoff = HostBackoff { status, until };
         }
         duration
     }
 
     /// Returns the backoff that holds the requests of `requester`: of the repository, of another repository with the
     /// same credentials, of its namespace, or of the host.
-    pub(super) fn backoff_of(&mut self, requester: &HostRequester) -> Option<Backoff> {
+    pub(super) fn backoff_of(&mut self, requester: &HostRequester) -> Option<HostBackoff> {
         self.remove_expired();
         // A repository with its own proxy or certificates could forge a response of any host.
         let same_transport = |other: &HostRequester| other.transport == requester.transport;
@@ -91,7 +91,7 @@ impl Backoffs {
         &'a self,
         count: usize,
         key: impl Fn(&'a HostRequester) -> Option<&'a String>,
-    ) -> Option<Backoff> {
+    ) -> Option<HostBackoff> {
         let keyed = self
             .by_requester
             .iter()
@@ -110,7 +110,7 @@ impl Backoffs {
 }
 
 /// Limits a hold of the host to [`MAX_HOST_HOLD`], and leaves as much time before the next one.
-fn host_hold(held_at: &mut Option<Instant>, backoff: Backoff) -> Option<Backoff> {
+fn host_hold(held_at: &mut Option<Instant>, backoff: HostBackoff) -> Option<HostBackoff> {
     let now = Instant::now();
     let is_over = |at: &Instant| now.duration_since(*at) >= 2 * MAX_HOST_HOLD;
     if held_at.as_ref().is_none_or(is_over) {
@@ -118,7 +118,7 @@ fn host_hold(held_at: &mut Option<Instant>, backoff: Backoff) -> Option<Backoff>
     }
     let started = held_at.unwrap_or(now);
     let until = backoff.until.min(started + MAX_HOST_HOLD);
-    (until > now).then_some(Backoff { until, ..backoff })
+    (until > now).then_some(HostBackoff { until, ..backoff })
 }
 
 /// Parses a `Retry-After` header, in seconds or as a date. Returns zero for a date before `now`, `None` for invalid values.

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Period of [`Waiting::recent_bytes`].
+/// Period of [`WaitingRequests::recent_bytes`].
 pub const RECENT: Duration = Duration::from_secs(10);
 
 /// The requests of one sync; a handle, cheap to clone.
@@ -37,7 +37,7 @@ struct State {
 
 /// Requests in flight of a sync that sent its first request at least [`RECENT`] ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waiting {
+pub struct WaitingRequests {
     pub recent_bytes: u64,
 }
 
@@ -87,7 +87,7 @@ impl RequestTracker {
 
     /// A sync whose request was answered a moment ago counts too: a server that answers one of many in time is as slow.
     #[must_use]
-    pub fn waiting(&self) -> Option<Waiting> {
+    pub fn waiting(&self) -> Option<WaitingRequests> {
         let now = Instant::now();
         let mut state = self.0.state.lock();
         let is_recent = |started| now.duration_since(started) < RECENT;
@@ -98,12 +98,12 @@ impl RequestTracker {
         // Not locked together with the state of the sender.
         drop(state);
         let Some((sender, _)) = shared else {
-            return Some(Waiting { recent_bytes });
+            return Some(WaitingRequests { recent_bytes });
         };
         // While the sender waits in a queue, no server is waited for.
         let mut sender = sender.0.state.lock();
         let shared = sender.recent_bytes(now);
-        (sender.in_flight > 0).then_some(Waiting {
+        (sender.in_flight > 0).then_some(WaitingRequests {
             recent_bytes: recent_bytes + shared,
         })
     }
@@ -216,13 +216,13 @@ mod tests {
         tracker.begin().answered();
         assert_eq!(tracker.waiting(), None, "it began less than ten seconds ago");
         advance(SECOND).await;
-        assert_eq!(tracker.waiting(), Some(Waiting { recent_bytes: 5 }));
+        assert_eq!(tracker.waiting(), Some(WaitingRequests { recent_bytes: 5 }));
         for _ in 0..100 {
             advance(SECOND / 10).await;
             tracker.received(1);
         }
         assert!(tracker.0.state.lock().received.len() <= 11);
-        assert_eq!(tracker.waiting(), Some(Waiting { recent_bytes: 100 }));
+        assert_eq!(tracker.waiting(), Some(WaitingRequests { recent_bytes: 100 }));
     }
 
     #[tokio::test(start_paused = true)]
@@ -231,7 +231,7 @@ mod tests {
         let _requests = (sender.begin(), joined.join(&sender));
         advance(RECENT).await;
         sender.received(7);
-        assert_eq!(joined.waiting(), Some(Waiting { recent_bytes: 7 }));
+        assert_eq!(joined.waiting(), Some(WaitingRequests { recent_bytes: 7 }));
     }
 
     #[tokio::test(start_paused = true)]
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(joined.waiting(), None);
         let request = sender.begin();
         advance(5 * SECOND).await;
-        assert_eq!(joined.waiting(), Some(Waiting { recent_bytes: 0 }));
+        assert_eq!(joined.waiting(), Some(WaitingRequests { recent_bytes: 0 }));
         drop(request);
         drop(joining);
         assert_eq!(joined.unanswered(), 5 * SECOND);

@@ -38,13 +38,13 @@ pub(super) fn host_and_port(url: &Url) -> String {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Origin {
+pub(super) struct UrlOrigin {
     scheme: String,
     host: String,
     port: u16,
 }
 
-impl Origin {
+impl UrlOrigin {
     /// Returns the origin of a URL, with `https` for `oci` URLs.
     pub(super) fn of(url: &Url) -> Option<Self> {
         if url.scheme() == "oci" {
@@ -115,7 +115,7 @@ mod tests {
     #[case("oci://registry.example.com:5000", "https://registry.example.com:5000")]
     #[case("http://127.1/", "http://127.0.0.1:80/")]
     fn equivalent_urls_have_the_same_origin(#[case] one: &str, #[case] other: &str) {
-        let origin = |text: &str| Origin::of(&text.parse().unwrap()).unwrap();
+        let origin = |text: &str| UrlOrigin::of(&text.parse().unwrap()).unwrap();
         assert_eq!(origin(one), origin(other));
     }
 
@@ -135,7 +135,7 @@ mod tests {
     #[case("https://example.com.")]
     #[case("https://example.com@evil.example")]
     fn different_schemes_hosts_or_ports_are_different_origins(#[case] other: &str) {
-        let origin = |text: &str| Origin::of(&text.parse().unwrap()).unwrap();
+        let origin = |text: &str| UrlOrigin::of(&text.parse().unwrap()).unwrap();
         assert_ne!(origin("https://example.com"), origin(other));
     }
 }

@@ -8,7 +8,7 @@ use jaq_core::val::Range;
 use jaq_core::{Error, Exn, ValR, ValT, ValX};
 
 use super::natives::indices;
-use super::value::{List, Map, Value};
+use super::value::{Map, Value, ValueList};
 
 const ITERABLE: &str = "iterable (array or object)";
 
@@ -126,7 +126,7 @@ impl ValT for Value {
     fn map_values<'a, I: Iterator<Item = ValX<'a, Self>>>(self, opt: Opt, f: impl Fn(Self) -> I) -> ValX<'a, Self> {
         match self {
             Self::List(list) => {
-                let mut new = List::default();
+                let mut new = ValueList::default();
                 for item in Rc::unwrap_or_clone(list) {
                     if let Some(item) = first(f(item))? {
                         new.push(item);
@@ -173,7 +173,7 @@ impl ValT for Value {
                     return opt.fail(Self::List(list), fail);
                 };
                 let changed = first(f(list.get(place).cloned().unwrap_or(Self::Null)))?;
-                let mut new = List::default();
+                let mut new = ValueList::default();
                 for item in list.iter().take(place) {
                     new.push(item.clone());
                 }

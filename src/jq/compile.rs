@@ -5,7 +5,7 @@ use jaq_core::load::{self, Arena, File, Loader};
 use jaq_core::{Compiler, Filter};
 
 use super::evaluate::Counted;
-use super::{FilterError, Limits, Rule, natives};
+use super::{FilterError, FilterLimits, JqRule, natives};
 use crate::text::{printable, truncate};
 
 pub(super) struct Compiled {
@@ -13,7 +13,7 @@ pub(super) struct Compiled {
     pub(super) variables: Vec<String>,
 }
 
-pub(super) fn compile(rule: &Rule, limits: &Limits) -> Result<Compiled, FilterError> {
+pub(super) fn compile(rule: &JqRule, limits: &FilterLimits) -> Result<Compiled, FilterError> {
     check_size(rule, limits).map_err(FilterError::Invalid)?;
     for name in rule.variables.keys() {
         check_name(name).map_err(FilterError::Invalid)?;
@@ -28,7 +28,7 @@ pub(super) fn compile(rule: &Rule, limits: &Limits) -> Result<Compiled, FilterEr
     })
 }
 
-fn check_size(rule: &Rule, limits: &Limits) -> Result<(), String> {
+fn check_size(rule: &JqRule, limits: &FilterLimits) -> Result<(), String> {
     let variables = rule.variables.iter();
     let variable_bytes: usize = variables.map(|(name, value)| name.len() + value.len()).sum();
     if rule.jq.len() > limits.rule_bytes {
@@ -62,7 +62,7 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn load_and_compile(rule: &Rule) -> Result<Filter<Counted>, String> {
+fn load_and_compile(rule: &JqRule) -> Result<Filter<Counted>, String> {
     let code = rule.jq.as_str();
     let arena = Arena::default();
     let modules = Loader::new(natives::definitions())

@@ -16,14 +16,14 @@ pub(super) struct Counted;
 
 impl DataT for Counted {
     type V<'a> = Value;
-    type Data<'a> = Steps<'a>;
+    type Data<'a> = StepCounter<'a>;
 }
 
 /// Counts a step whenever the interpreter accesses the program.
 #[derive(Clone)]
-pub(super) struct Steps<'a>(&'a Lut<Counted>);
+pub(super) struct StepCounter<'a>(&'a Lut<Counted>);
 
-impl<'a> HasLut<'a, Counted> for Steps<'a> {
+impl<'a> HasLut<'a, Counted> for StepCounter<'a> {
     fn lut(&self) -> &'a Lut<Counted> {
         steps::step();
         self.0
@@ -58,7 +58,7 @@ pub(super) fn keeps(compiled: &Compiled, chart: Value, max_steps: u64) -> Result
 
 fn first_output(compiled: &Compiled, input: Value) -> Result<bool, String> {
     let variables = compiled.variables.iter().map(|value| Value::text(value));
-    let context = Ctx::<Counted>::new(Steps(&compiled.filter.lut), Vars::new(variables));
+    let context = Ctx::<Counted>::new(StepCounter(&compiled.filter.lut), Vars::new(variables));
     let mut outputs = compiled.filter.id.run((context, input));
     match outputs.next() {
         Some(Ok(Value::Bool(answer))) => Ok(answer),

@@ -8,9 +8,9 @@
 //! - There are no dates, streams, formats other than `@text` and `@json`, and fewer mathematical functions.
 //! - `join` rejects lists and maps, and error messages differ.
 //!
-//! Rules are untrusted. They have no access to the environment, files, modules or further inputs. [`Limits`] bound size and
-//! steps; nothing here bounds memory, nesting of values, or the time of one step (`"a" * 1e9`). So rules are compiled and
-//! evaluated in a child process ([`Evaluator`]) that bounds those, and whose end is an exceeded limit of the rule.
+//! Rules are untrusted. They have no access to the environment, files, modules or further inputs. [`FilterLimits`] bound
+//! size and steps; nothing here bounds memory, nesting of values, or the time of one step (`"a" * 1e9`). So rules are compiled and
+//! evaluated in a child process ([`FilterEvaluator`]) that bounds those, and whose end is an exceeded limit of the rule.
 
 mod access;
 mod compile;
@@ -32,19 +32,19 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub use error::FilterError;
-pub use protocol::{Evaluator, charts_request, decode_answer, is_load_request, load_request};
+pub use protocol::{FilterEvaluator, charts_request, decode_answer, is_load_request, load_request};
 
 use compile::Compiled;
 use value::Value;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rule {
+pub struct JqRule {
     pub jq: String,
     /// Values by name, including the `$`.
     pub variables: BTreeMap<String, String>,
 }
 
-impl Rule {
+impl JqRule {
     /// Returns true if the rule keeps every chart and need not be compiled.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -53,7 +53,7 @@ impl Rule {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct FilterLimits {
     pub rule_bytes: usize,
     pub variables: usize,
     pub variable_bytes: usize,
@@ -63,7 +63,7 @@ pub struct Limits {
     pub cpu_seconds: u64,
 }
 
-impl Default for Limits {
+impl Default for FilterLimits {
     fn default() -> Self {
         Self {
             // The longest rule of Kubeapps' dashboard, with 300 names, has half of that.
@@ -81,12 +81,12 @@ impl Default for Limits {
 #[derive(Clone)]
 pub struct Filter {
     compiled: Arc<Compiled>,
-    limits: Limits,
+    limits: FilterLimits,
 }
 
 impl Filter {
     /// Compiles a rule. The parser is recursive.
-    pub fn compile(rule: &Rule, limits: Limits) -> Result<Self, FilterError> {
+    pub fn compile(rule: &JqRule, limits: FilterLimits) -> Result<Self, FilterError> {
         Ok(Self {
             compiled: Arc::new(compile::compile(rule, &limits)?),
             limits,

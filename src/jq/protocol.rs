@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::value::Value;
-use super::{Filter, FilterError, Limits, Rule};
+use super::{Filter, FilterError, FilterLimits, JqRule};
 
 const LOAD: u8 = b'L';
 const CHARTS: u8 = b'C';
@@ -11,14 +11,14 @@ const CHARTS: u8 = b'C';
 #[derive(Serialize, Deserialize)]
 struct Load<T> {
     rule: T,
-    limits: Limits,
+    limits: FilterLimits,
 }
 
-type Answer = Result<Vec<bool>, FilterError>;
+type FilterAnswer = Result<Vec<bool>, FilterError>;
 
 /// Returns the request that compiles a rule. Its answer is an empty list.
 #[must_use]
-pub fn load_request(rule: &Rule, limits: Limits) -> Vec<u8> {
+pub fn load_request(rule: &JqRule, limits: FilterLimits) -> Vec<u8> {
     let mut request = vec![LOAD];
     // A rule holds string keys and finite numbers only, so that JSON can't fail.
     request.extend(serde_json::to_vec(&Load { rule, limits }).unwrap_or_default());
@@ -39,18 +39,18 @@ pub fn charts_request() -> Vec<u8> {
 /// Decodes the answer to a request with this number of charts: true for each chart to keep.
 pub fn decode_answer(answer: &[u8], charts: usize) -> Result<Vec<bool>, FilterError> {
     let invalid = || FilterError::Process("invalid response of the child process".to_owned());
-    let answer: Answer = serde_json::from_slice(answer).map_err(|_| invalid())?;
+    let answer: FilterAnswer = serde_json::from_slice(answer).map_err(|_| invalid())?;
     answer.and_then(|kept| if kept.len() == charts { Ok(kept) } else { Err(invalid()) })
 }
 
 #[derive(Default)]
-pub struct Evaluator {
+pub struct FilterEvaluator {
     filter: Option<Filter>,
 }
 
-impl Evaluator {
+impl FilterEvaluator {
     pub fn answer(&mut self, request: Vec<u8>) -> Vec<u8> {
-        let answer: Answer = match request.split_first() {
+        let answer: FilterAnswer = match request.split_first() {
             Some((&LOAD, rule)) => self.load(rule).map(|()| Vec::new()),
             Some((&CHARTS, charts)) => parse(charts).and_then(|charts| {
                 // Not in memory together with the values of the evaluation.
@@ -65,12 +65,12 @@ impl Evaluator {
     fn load(&mut self, request: &[u8]) -> Result<(), FilterError> {
         // Dropped first, so that both are never in memory.
         self.filter = None;
-        let Load::<Rule> { rule, limits } = serde_json::from_slice(request).map_err(invalid)?;
+        let Load::<JqRule> { rule, limits } = serde_json::from_slice(request).map_err(invalid)?;
         self.filter = Some(Filter::compile(&rule, limits)?);
         Ok(())
     }
 
-    fn evaluate(&self, charts: Vec<Value>) -> Answer {
+    fn evaluate(&self, charts: Vec<Value>) -> FilterAnswer {
         let filter = self.filter.as_ref().ok_or_else(|| invalid("no filter is loaded"))?;
         charts.into_iter().map(|chart| filter.keeps_value(chart)).collect()
     }
@@ -92,11 +92,11 @@ mod tests {
     use super::*;
 
     fn rule(jq: &str) -> Vec<u8> {
-        let rule = Rule {
+        let rule = JqRule {
             jq: jq.to_owned(),
             variables: [("$v".to_owned(), "b".to_owned())].into(),
         };
-        load_request(&rule, Limits::default())
+        load_request(&rule, FilterLimits::default())
     }
 
     fn charts(names: &[&str]) -> Vec<u8> {
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_answered_chart_by_chart() {
-        let mut evaluator = Evaluator::default();
+        let mut evaluator = FilterEvaluator::default();
         let loaded = evaluator.answer(rule(".name == $v"));
         assert_eq!(decode_answer(&loaded, 0), Ok(Vec::new()));
         let answer = evaluator.answer(charts(&["a", "b", "c"]));
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn errors_keep_their_reason_and_name_the_chart() {
-        let mut evaluator = Evaluator::default();
+        let mut evaluator = FilterEvaluator::default();
         let unloaded = evaluator.answer(charts(&["a"]));
         assert!(decode_answer(&unloaded, 1).unwrap_err().is_transient());
         let invalid = decode_answer(&evaluator.answer(rule("(")), 0).unwrap_err();

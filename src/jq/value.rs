@@ -9,7 +9,7 @@ use std::rc::Rc;
 use jaq_core::val;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-pub(super) type List = Vec<Value>;
+pub(super) type ValueList = Vec<Value>;
 
 /// Ordered by keys, as in gojq.
 pub(super) type Map = BTreeMap<Rc<str>, Value>;
@@ -20,7 +20,7 @@ pub(super) enum Value {
     Bool(bool),
     Number(f64),
     Text(Rc<str>),
-    List(Rc<List>),
+    List(Rc<ValueList>),
     Map(Rc<Map>),
 }
 
@@ -277,7 +277,7 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut list = List::new();
+        let mut list = ValueList::new();
         while let Some(item) = items.next_element()? {
             list.push(item);
         }

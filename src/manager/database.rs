@@ -7,7 +7,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::Error;
 use super::startup::{PasswordSecret, Patience, read_password};
-use crate::catalog::{Catalog, Claim, ErrorKind, Fault, RENEW_INTERVAL};
+use crate::catalog::{Catalog, ClusterClaim, ErrorKind, Fault, RENEW_INTERVAL};
 use crate::controllers::Task;
 use crate::text::printable;
 
@@ -21,20 +21,20 @@ const PASSWORD_RETRY: Duration = Duration::from_secs(5);
 
 /// The identity of this process to other users of the database.
 #[derive(Clone, Debug)]
-pub(super) struct Identity {
+pub(super) struct DatabaseIdentity {
     pub(super) origin: String,
     /// `None` for a directory of manifests, which claims no database.
     pub(super) cluster_id: Option<String>,
 }
 
 /// Returns false if the database is not reachable, and must be claimed later. Logs a failure only if `is_logged`.
-pub(super) async fn claim(catalog: &Catalog, identity: &Identity, is_logged: bool) -> Result<bool, Error> {
+pub(super) async fn claim(catalog: &Catalog, identity: &DatabaseIdentity, is_logged: bool) -> Result<bool, Error> {
     let Some(cluster_id) = &identity.cluster_id else {
         return Ok(true);
     };
     match catalog.claim(cluster_id, &identity.origin).await {
-        Ok(Claim::Held) => Ok(true),
-        Ok(Claim::TakenOver { from }) => {
+        Ok(ClusterClaim::Held) => Ok(true),
+        Ok(ClusterClaim::TakenOver { from }) => {
             tracing::warn!(
                 cluster = from,
                 "taking over the database of a cluster that has not used it for 5 minutes, keeping its charts"
@@ -50,7 +50,7 @@ pub(super) async fn claim(catalog: &Catalog, identity: &Identity, is_logged: boo
     }
 }
 
-pub(super) fn leader_tasks(catalog: &Catalog, identity: &Identity) -> Vec<Task> {
+pub(super) fn leader_tasks(catalog: &Catalog, identity: &DatabaseIdentity) -> Vec<Task> {
     vec![
         renew_claim(catalog.clone(), identity.clone()).boxed(),
         follow_file(catalog.clone(), identity.origin.clone()).boxed(),
@@ -95,7 +95,7 @@ async fn report_blockers(catalog: &Catalog) -> bool {
 }
 
 /// Returns only if another cluster has taken over the database, which ends the process.
-async fn renew_claim(catalog: Catalog, identity: Identity) {
+async fn renew_claim(catalog: Catalog, identity: DatabaseIdentity) {
     let error = renew(|is_logged| claim(&catalog, &identity, is_logged)).await;
     tracing::error!(%error, "lost the database to another cluster");
 }

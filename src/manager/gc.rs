@@ -5,15 +5,15 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::once::LIST_TIMEOUT;
-use super::setup::{Metrics, Repositories, Setup};
-use super::startup::Access;
+use super::setup::{ManagerMetrics, Repositories, Setup};
+use super::startup::CatalogAccess;
 use super::{Error, Options};
 use crate::api::{AppRepository, Partial};
 use crate::budget;
 use crate::controllers::Source;
 use crate::controllers::apprepository::event_handler::cleanup_key;
-use crate::controllers::apprepository::garbage::orphans::Comparison;
-use crate::controllers::apprepository::garbage::report::{GarbageKind, Report};
+use crate::controllers::apprepository::garbage::orphans::OrphanComparison;
+use crate::controllers::apprepository::garbage::report::{GarbageKind, GarbageReport};
 use crate::runtime::controller::{Action, Reconcile};
 use crate::runtime::kube_client::call;
 use crate::runtime::workqueue::Priority;
@@ -26,12 +26,12 @@ pub enum Mode {
 }
 
 /// Fails if `shutdown` comes first.
-pub async fn run(options: &Options, mode: Mode, shutdown: CancellationToken) -> Result<Report, Error> {
+pub async fn run(options: &Options, mode: Mode, shutdown: CancellationToken) -> Result<GarbageReport, Error> {
     let collect = async {
-        let metrics = Metrics::register(&mut Registry::default(), &budget::Metrics::default(), None);
+        let metrics = ManagerMetrics::register(&mut Registry::default(), &budget::Metrics::default(), None);
         let access = match mode {
-            Mode::Remove => Access::Write,
-            Mode::Preview => Access::Read,
+            Mode::Remove => CatalogAccess::Write,
+            Mode::Preview => CatalogAccess::Read,
         };
         let (context, repositories) = Setup::for_command(options, &metrics, access).await?;
         collect(repositories, &context.source, mode).await
@@ -44,7 +44,7 @@ pub async fn run(options: &Options, mode: Mode, shutdown: CancellationToken) -> 
     shutdown.run_until_cancelled(collect).await.unwrap_or_else(interrupted)
 }
 
-async fn collect(repositories: Repositories, source: &Source, mode: Mode) -> Result<Report, Error> {
+async fn collect(repositories: Repositories, source: &Source, mode: Mode) -> Result<GarbageReport, Error> {
     let Repositories { parts, catalog, .. } = repositories;
     check_list(source, parts.garbage.orphans.namespace.as_deref()).await?;
     let informer = tokio::spawn(parts.informer);
@@ -93,8 +93,10 @@ async fn check_list(source: &Source, namespace: Option<&str>) -> Result<(), Erro
 }
 
 /// Removes the approved repositories as the cleanup worker does. The report keeps the removed ones.
-async fn remove_repositories(comparison: &Comparison, reconciler: &impl Reconcile, report: &mut Report) {
-    let Comparison::Gone(gone) = comparison else { return };
+async fn remove_repositories(comparison: &OrphanComparison, reconciler: &impl Reconcile, report: &mut GarbageReport) {
+    let OrphanComparison::Gone(gone) = comparison else {
+        return;
+    };
     let mut removed = Vec::new();
     for (name, _) in gone {
         match reconciler.reconcile(&cleanup_key(name), Priority::LOW).await {

@@ -16,13 +16,15 @@ use crate::budget;
 use crate::catalog::Catalog;
 use crate::controllers::oam::start::prerequisites::Prerequisites;
 use crate::runtime::kube_client::review::may_get_path;
-use crate::server::{self, Authorize, Check, Decision, HealthMetrics, Info, ListenAddress, Server, ServerLimits};
+use crate::server::{
+    self, AccessDecision, Authorize, HealthCheck, HealthMetrics, Info, ListenAddress, Server, ServerLimits,
+};
 
 /// The runtime is stuck if it does not poll the heartbeat task for this time.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 
-type Condition = Box<dyn Fn() -> bool + Send + Sync>;
+type HealthCondition = Box<dyn Fn() -> bool + Send + Sync>;
 
 pub(super) struct Listening {
     shutdown: CancellationToken,
@@ -51,13 +53,13 @@ pub(super) struct Served<'a> {
     pub(super) connections: usize,
     pub(super) registry: Registry,
     pub(super) budgets: &'a budget::Metrics,
-    pub(super) ready: Vec<Check>,
+    pub(super) ready: Vec<HealthCheck>,
     pub(super) info: Info,
     pub(super) authorize: Option<Authorize>,
 }
 
 /// Serves health and metrics, at separate addresses if there are two.
-pub(super) async fn listen(served: Served<'_>, health: &Health) -> Result<Listening, Error> {
+pub(super) async fn listen(served: Served<'_>, health: &ProcessHealth) -> Result<Listening, Error> {
     let mut registry = served.registry;
     let checks = HealthMetrics::register(&mut registry);
     let ready = served
@@ -105,19 +107,19 @@ pub(super) fn authorize_metrics(client: kube::Client) -> Authorize {
         let client = client.clone();
         Box::pin(async move {
             match may_get_path(&client, &token, "/metrics").await {
-                Ok(None) => Decision::Unauthenticated,
-                Ok(Some(true)) => Decision::Allowed,
-                Ok(Some(false)) => Decision::Forbidden,
+                Ok(None) => AccessDecision::Unauthenticated,
+                Ok(Some(true)) => AccessDecision::Allowed,
+                Ok(Some(false)) => AccessDecision::Forbidden,
                 Err(error) => {
                     tracing::warn!(%error, "failed to review the token of a request for metrics");
-                    Decision::Unknown
+                    AccessDecision::Unknown
                 }
             }
         })
     })
 }
 
-async fn beat(health: Health, shutdown: CancellationToken) {
+async fn beat(health: ProcessHealth, shutdown: CancellationToken) {
     let beats = async {
         loop {
             health.beat();
@@ -128,21 +130,21 @@ async fn beat(health: Health, shutdown: CancellationToken) {
 }
 
 #[derive(Clone, Default)]
-pub(super) struct Health(Arc<State>);
+pub(super) struct ProcessHealth(Arc<State>);
 
 #[derive(Default)]
 struct State {
     last_beat: Mutex<Option<Instant>>,
     /// A task that never ends regularly has ended.
     has_lost_task: AtomicBool,
-    caches: OnceLock<Vec<Condition>>,
-    is_lease_known: OnceLock<Condition>,
+    caches: OnceLock<Vec<HealthCondition>>,
+    is_lease_known: OnceLock<HealthCondition>,
     catalog: OnceLock<Catalog>,
     /// Another replica leads. A standby is ready without the database, or a rollout would wait for it forever.
     stands_by: AtomicBool,
 }
 
-impl Health {
+impl ProcessHealth {
     fn beat(&self) {
         *self.0.last_beat.lock() = Some(Instant::now());
     }
@@ -151,12 +153,12 @@ impl Health {
         self.0.has_lost_task.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn watch_caches(&self, caches: Vec<Condition>) {
+    pub(super) fn watch_caches(&self, caches: Vec<HealthCondition>) {
         // Called once.
         let _ = self.0.caches.set(caches);
     }
 
-    pub(super) fn watch_lease(&self, is_known: Condition) {
+    pub(super) fn watch_lease(&self, is_known: HealthCondition) {
         // Called once.
         let _ = self.0.is_lease_known.set(is_known);
     }
@@ -175,7 +177,7 @@ impl Health {
     }
 
     /// Checks the process only: no tenant, database or API server can make it fail, since a restart would not help.
-    fn live_checks(&self) -> Vec<Check> {
+    fn live_checks(&self) -> Vec<HealthCheck> {
         let (runtime, tasks) = (self.clone(), self.clone());
         vec![
             condition("runtime", "the heartbeat task was not polled for 10 s", move || {
@@ -194,7 +196,7 @@ impl Health {
         options: &Options,
         prerequisites: Option<&Prerequisites>,
         shutdown: &CancellationToken,
-    ) -> Vec<Check> {
+    ) -> Vec<HealthCheck> {
         let (caches, lease, database, shutdown) = (self.clone(), self.clone(), self.clone(), shutdown.clone());
         let mut checks = vec![condition(
             "caches",
@@ -215,7 +217,7 @@ impl Health {
                 .flat_map(|prerequisites| self.prerequisite_checks(prerequisites)),
         );
         if options.apprepository.is_some() {
-            let check = Check::new("database", move || {
+            let check = HealthCheck::new("database", move || {
                 let health = database.clone();
                 async move {
                     match health.0.catalog.get() {
@@ -235,7 +237,7 @@ impl Health {
     }
 
     /// A standby may look for the prerequisites only once it leads.
-    fn prerequisite_checks(&self, prerequisites: &Prerequisites) -> [Check; 2] {
+    fn prerequisite_checks(&self, prerequisites: &Prerequisites) -> [HealthCheck; 2] {
         let check = |name, reason, is_found: fn(&Prerequisites) -> bool| {
             let (health, prerequisites) = (self.clone(), prerequisites.clone());
             condition(name, reason, move || health.stands_by() || is_found(&prerequisites))
@@ -255,7 +257,7 @@ impl Health {
     }
 }
 
-pub(super) fn shutdown_check(shutdown: CancellationToken) -> Check {
+pub(super) fn shutdown_check(shutdown: CancellationToken) -> HealthCheck {
     condition("shutdown", "the process is shutting down", move || {
         !shutdown.is_cancelled()
     })
@@ -265,8 +267,8 @@ pub(super) fn condition(
     name: &'static str,
     reason: &'static str,
     holds: impl Fn() -> bool + Send + Sync + 'static,
-) -> Check {
-    Check::new(name, move || {
+) -> HealthCheck {
+    HealthCheck::new(name, move || {
         let result = if holds() { Ok(()) } else { Err(reason.to_owned()) };
         async move { result }
     })
@@ -276,7 +278,7 @@ pub(super) fn condition(
 mod tests {
     use super::*;
 
-    async fn is_ok(checks: &[Check]) -> bool {
+    async fn is_ok(checks: &[HealthCheck]) -> bool {
         for check in checks {
             if !check.is_ok().await {
                 return false;
@@ -287,7 +289,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn liveness_fails_only_without_heartbeats_or_after_the_loss_of_a_task() {
-        let health = Health::default();
+        let health = ProcessHealth::default();
         let checks = health.live_checks();
         health.beat();
         tokio::time::advance(HEARTBEAT_TIMEOUT - Duration::from_secs(1)).await;
@@ -302,7 +304,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_heartbeat_task_keeps_the_process_alive() {
-        let (health, shutdown) = (Health::default(), CancellationToken::new());
+        let (health, shutdown) = (ProcessHealth::default(), CancellationToken::new());
         let task = tokio::spawn(beat(health.clone(), shutdown.clone()));
         tokio::time::sleep(Duration::from_secs(600)).await;
         assert!(is_ok(&health.live_checks()).await);

@@ -11,7 +11,7 @@ use crate::catalog::{Catalog, HeldLease, LeaseGeneration};
 use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::runtime::kube_client::{ApiError, ConnectOptions, connect};
 use crate::runtime::leader_election::{
-    Candidacy, LeaderGuard, Marks, Metrics, Timing, WriteFence, active_holder_of_any, identity,
+    Candidacy, LeaderElectionMetrics, LeaderGuard, Marks, Timing, WriteFence, active_holder_of_any, identity,
 };
 use crate::runtime::shards::Shards;
 
@@ -47,7 +47,7 @@ pub(super) struct Leadership {
     catalog: Option<(Catalog, String)>,
 }
 
-pub(super) enum Event {
+pub(super) enum LeaderEvent {
     /// This process has taken a further shard.
     Gained,
     Lost(Error),
@@ -55,7 +55,11 @@ pub(super) enum Event {
 
 impl Leadership {
     /// Fails if another process leads and leader election is disabled.
-    pub(super) async fn new(options: &Options, requests: &RequestMetrics, metrics: &Metrics) -> Result<Self, Error> {
+    pub(super) async fn new(
+        options: &Options,
+        requests: &RequestMetrics,
+        metrics: &LeaderElectionMetrics,
+    ) -> Result<Self, Error> {
         let SourceOptions::Cluster(cluster) = &options.source else {
             return Ok(Self::disabled());
         };
@@ -160,14 +164,14 @@ impl Leadership {
     }
 
     /// Waits until a further shard is taken, or until a Lease is lost.
-    pub(super) async fn next_event(&mut self) -> Event {
+    pub(super) async fn next_event(&mut self) -> LeaderEvent {
         let acquired = tokio::select! {
             biased;
-            error = lost(&mut self.held, self.catalog.as_ref()) => return Event::Lost(error),
+            error = lost(&mut self.held, self.catalog.as_ref()) => return LeaderEvent::Lost(error),
             acquired = acquire_shard(self.candidacy.as_mut()) => acquired,
         };
         self.add_shard(acquired);
-        Event::Gained
+        LeaderEvent::Gained
     }
 
     /// Waits until a Lease is lost; forever if leader election is disabled.

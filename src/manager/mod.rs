@@ -32,11 +32,11 @@ use crate::runtime::kube_client::{ConnectOptions, connect};
 use crate::server::{Authorize, Info, ListenAddress, LogFilter, ProcessMetrics};
 use crate::trace::SpanMetrics;
 pub use debug::DebugListener;
-use health::{Health, Served};
+use health::{ProcessHealth, Served};
 use leader::Leadership;
 pub use leader::{LeaderElection, LeaseOptions, NAME as LEASE_NAME};
-use setup::{Metrics, Setup};
-use startup::Access;
+use setup::{ManagerMetrics, Setup};
+use startup::CatalogAccess;
 pub use startup::{DatabaseOptions, PasswordSecret, Patience, lock};
 use work::Manager;
 
@@ -108,12 +108,12 @@ impl Error {
 pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), Error> {
     let mut registry = Registry::default();
     let budgets = options.budgets.metrics();
-    let metrics = Metrics::register(&mut registry, budgets, options.oam.as_ref());
+    let metrics = ManagerMetrics::register(&mut registry, budgets, options.oam.as_ref());
     registry.register_collector(Box::new(ProcessMetrics));
     if let Some(spans) = &options.spans {
         spans.register(&mut registry);
     }
-    let health = Health::default();
+    let health = ProcessHealth::default();
     let authorize = authorize_metrics(options, &metrics).await?;
     let prerequisites = metrics.oam.as_ref().map(|oam| &oam.prerequisites);
     let ready = health.ready_checks(options, prerequisites, &shutdown);
@@ -144,7 +144,7 @@ pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), E
     result
 }
 
-async fn authorize_metrics(options: &Options, metrics: &Metrics) -> Result<Option<Authorize>, Error> {
+async fn authorize_metrics(options: &Options, metrics: &ManagerMetrics) -> Result<Option<Authorize>, Error> {
     match &options.source {
         SourceOptions::Cluster(cluster) if options.metrics_auth => {
             // The number of reviews is limited instead.
@@ -165,8 +165,8 @@ async fn authorize_metrics(options: &Options, metrics: &Metrics) -> Result<Optio
 /// end after that, since clients still know this process for a while.
 async fn lead(
     options: &Options,
-    metrics: &Metrics,
-    health: &Health,
+    metrics: &ManagerMetrics,
+    health: &ProcessHealth,
     shutdown: &CancellationToken,
 ) -> Result<(), Error> {
     let leadership = Leadership::new(options, &metrics.requests, &metrics.leader_election);
@@ -188,8 +188,8 @@ async fn lead(
 /// A standby fills its caches before it leads. With SQLite it waits first: the leader holds the lock of the database.
 async fn set_up_and_run(
     options: &Options,
-    metrics: &Metrics,
-    health: &Health,
+    metrics: &ManagerMetrics,
+    health: &ProcessHealth,
     shutdown: &CancellationToken,
     leadership: &mut Leadership,
     servers: &mut JoinSet<()>,
@@ -202,9 +202,9 @@ async fn set_up_and_run(
         health.stand_by(false);
     }
     let access = if leadership.is_candidate() {
-        Access::WriteOnceLeading
+        CatalogAccess::WriteOnceLeading
     } else {
-        Access::Write
+        CatalogAccess::Write
     };
     let shared = (leadership.shards().clone(), shutdown.clone());
     let setup = Setup::new(options, metrics, Patience::Wait, access, shared);

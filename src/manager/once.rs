@@ -7,14 +7,14 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::setup::{Metrics, Repositories, Setup};
-use super::startup::Access;
+use super::setup::{ManagerMetrics, Repositories, Setup};
+use super::startup::CatalogAccess;
 use super::{Error, Options};
 use crate::api::NamespacedName;
 use crate::budget;
 use crate::controllers::SetupContext;
 use crate::controllers::apprepository;
-use crate::controllers::apprepository::reconciler::Reconciler;
+use crate::controllers::apprepository::reconciler::RepositoryReconciler;
 use crate::runtime::controller::{Action, Class, Key, Reconcile, ReconcileError, WorkerPool};
 use crate::runtime::workqueue::Priority;
 
@@ -26,8 +26,8 @@ const TRIES: usize = 3;
 /// Fails if a repository or a manifest failed, or `shutdown` came first.
 pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), Error> {
     let sync = async {
-        let metrics = Metrics::register(&mut Registry::default(), &budget::Metrics::default(), None);
-        let (context, repositories) = Setup::for_command(options, &metrics, Access::Write).await?;
+        let metrics = ManagerMetrics::register(&mut Registry::default(), &budget::Metrics::default(), None);
+        let (context, repositories) = Setup::for_command(options, &metrics, CatalogAccess::Write).await?;
         sync_all(repositories, &context, metrics).await
     };
     // A canceled sync has written nothing: its transaction is rolled back.
@@ -38,7 +38,7 @@ pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), E
     })
 }
 
-async fn sync_all(repositories: Repositories, context: &SetupContext, metrics: Metrics) -> Result<(), Error> {
+async fn sync_all(repositories: Repositories, context: &SetupContext, metrics: ManagerMetrics) -> Result<(), Error> {
     let Repositories {
         options,
         parts,
@@ -119,7 +119,7 @@ fn summarize(names: &[NamespacedName], results: &BTreeMap<NamespacedName, bool>,
 
 /// Syncs each repository regardless of its schedule, and records the result.
 struct Once {
-    reconciler: Arc<Reconciler>,
+    reconciler: Arc<RepositoryReconciler>,
     results: Mutex<BTreeMap<NamespacedName, bool>>,
 }
 

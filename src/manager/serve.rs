@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::health::{self, Health, Served, condition, listen_error, shutdown_check};
+use super::health::{self, ProcessHealth, Served, condition, listen_error, shutdown_check};
 use super::setup::{connect_source, origin};
 use super::{CLOSE_TIMEOUT, DatabaseOptions, Error, Listener, Patience, SourceOptions};
 use crate::budget;
@@ -78,7 +78,7 @@ pub async fn run(options: &ServeOptions, shutdown: CancellationToken) -> Result<
         },
         authorize: None,
     };
-    let listening = health::listen(served, &Health::default()).await?;
+    let listening = health::listen(served, &ProcessHealth::default()).await?;
     let result = serve(options, &metrics, &is_loaded, shutdown).await;
     listening.end().await;
     result

@@ -7,12 +7,12 @@
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 
-use super::database::Identity;
-use super::startup::{self, Access, OpenCatalog, Patience};
+use super::database::DatabaseIdentity;
+use super::startup::{self, CatalogAccess, OpenCatalog, Patience};
 use super::{Error, Options, SourceOptions};
 use crate::budget;
 use crate::controllers::apprepository::Parts;
-use crate::controllers::apprepository::origin::{Cluster, Directory, Origin};
+use crate::controllers::apprepository::origin::{ClusterOrigin, Directory, Origin};
 use crate::controllers::oam::start::authentication;
 use crate::controllers::oam::webhooks::{PreparedWebhooks, own_user};
 use crate::controllers::{Controller, SetupContext, Source, application, apprepository, oam};
@@ -29,30 +29,30 @@ use crate::runtime::watch;
 use crate::runtime::workqueue::{self, Queue};
 
 #[derive(Clone)]
-pub struct Metrics {
-    pub(super) queue: workqueue::Metrics,
-    pub(super) workers: controller::Metrics,
+pub struct ManagerMetrics {
+    pub(super) queue: workqueue::WorkqueueMetrics,
+    pub(super) workers: controller::WorkerMetrics,
     pub(super) requests: RequestMetrics,
-    pub(super) leader_election: leader_election::Metrics,
-    apprepository: apprepository::ControllerMetrics,
-    application: application::metrics::Metrics,
+    pub(super) leader_election: leader_election::LeaderElectionMetrics,
+    apprepository: apprepository::AppRepositoryMetrics,
+    application: application::metrics::ApplicationMetrics,
     /// `None` if the controller is disabled.
     pub(super) oam: Option<oam::SharedParts>,
 }
 
-impl Metrics {
+impl ManagerMetrics {
     /// Registers all metrics. The controller oam and its evaluator have metrics only if the controller is enabled.
     pub fn register(registry: &mut Registry, budgets: &budget::Metrics, oam: Option<&oam::Options>) -> Self {
         budgets.register(registry);
         watch::metrics::register(registry);
         Self {
-            queue: workqueue::Metrics::register(registry),
-            workers: controller::Metrics::register(registry),
-            apprepository: apprepository::ControllerMetrics::register(registry),
-            application: application::metrics::Metrics::register(registry),
+            queue: workqueue::WorkqueueMetrics::register(registry),
+            workers: controller::WorkerMetrics::register(registry),
+            apprepository: apprepository::AppRepositoryMetrics::register(registry),
+            application: application::metrics::ApplicationMetrics::register(registry),
             oam: oam.map(|options| oam::SharedParts::register(registry, budgets, options)),
             requests: RequestMetrics::register(registry, budgets.of("api_requests", 0)),
-            leader_election: leader_election::Metrics::register(registry),
+            leader_election: leader_election::LeaderElectionMetrics::register(registry),
         }
     }
 }
@@ -70,16 +70,16 @@ pub struct Repositories {
     pub parts: Parts,
     pub catalog: OpenCatalog,
     /// The identity of this process to other users of the database.
-    pub(super) identity: Identity,
+    pub(super) identity: DatabaseIdentity,
 }
 
 impl Setup {
     /// `stopping` is canceled at shutdown.
     pub async fn new(
         options: &Options,
-        metrics: &Metrics,
+        metrics: &ManagerMetrics,
         patience: Patience,
-        access: Access,
+        access: CatalogAccess,
         (shards, stopping): (Shards, CancellationToken),
     ) -> Result<Self, Error> {
         let source = connect_source(&options.source, &metrics.requests).await?;
@@ -104,8 +104,8 @@ impl Setup {
     /// Builds the AppRepository controller for a command.
     pub async fn for_command(
         options: &Options,
-        metrics: &Metrics,
-        access: Access,
+        metrics: &ManagerMetrics,
+        access: CatalogAccess,
     ) -> Result<(SetupContext, Repositories), Error> {
         let shared = (Shards::all(), CancellationToken::new());
         let setup = Self::new(options, metrics, Patience::Fail, access, shared).await?;
@@ -117,9 +117,9 @@ impl Setup {
 async fn set_up_repositories(
     options: &Options,
     context: &SetupContext,
-    metrics: &Metrics,
+    metrics: &ManagerMetrics,
     patience: Patience,
-    access: Access,
+    access: CatalogAccess,
 ) -> Result<Option<Repositories>, Error> {
     let Some(mut enabled) = options.apprepository.clone() else {
         return Ok(None);
@@ -127,7 +127,7 @@ async fn set_up_repositories(
     let connections = options.budgets.metrics().of("database_connections", 0);
     let catalog = startup::open(&options.database, &context.source, &connections, patience, access).await?;
     let origin = origin(&context.source, &options.cluster_id, patience).await?;
-    let identity = Identity {
+    let identity = DatabaseIdentity {
         origin: origin.id().to_owned(),
         cluster_id: (!origin.is_directory()).then(|| options.cluster_id.clone()),
     };
@@ -143,7 +143,7 @@ async fn set_up_repositories(
 async fn set_up_oam(
     options: &Options,
     context: &SetupContext,
-    metrics: &Metrics,
+    metrics: &ManagerMetrics,
     patience: Patience,
 ) -> Result<Option<Controller>, Error> {
     let (Source::Cluster(client), Some(mut oam), Some(parts)) = (&context.source, options.oam.clone(), &metrics.oam)
@@ -226,7 +226,7 @@ pub(super) async fn connect_source(options: &SourceOptions, requests: &RequestMe
 pub(super) async fn origin(source: &Source, cluster_id: &str, patience: Patience) -> Result<Origin, Error> {
     match source {
         Source::Cluster(client) => {
-            let connect = || Cluster::new(client.clone(), cluster_id);
+            let connect = || ClusterOrigin::new(client.clone(), cluster_id);
             // An API server that starts may answer any read with 410.
             let is_temporary = |error: &ApiError| error.is_retryable() || error.code == Some(410);
             let cluster = patience.get("the API server", is_temporary, connect).await?;
@@ -241,11 +241,11 @@ pub(super) async fn origin(source: &Source, cluster_id: &str, patience: Patience
     }
 }
 
-fn queue(options: &Options, metrics: &workqueue::Metrics) -> Queue<Key> {
+fn queue(options: &Options, metrics: &workqueue::WorkqueueMetrics) -> Queue<Key> {
     let apprepository = options.apprepository.iter().flat_map(apprepository::Options::classes);
     let application = options.application.iter().flat_map(application::Options::classes);
     let oam = options.oam.iter().flat_map(oam::Options::classes);
-    let settings = workqueue::Settings {
+    let settings = workqueue::QueueSettings {
         classes: apprepository.chain(application).chain(oam).collect(),
         rate_per_second: options.queue_rate,
         burst: options.queue_burst,
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn metrics_of_kubevelas_applications_exist_only_with_their_controller() {
         let mut registry = Registry::default();
-        let _metrics = Metrics::register(&mut registry, &budget::Metrics::default(), None);
+        let _metrics = ManagerMetrics::register(&mut registry, &budget::Metrics::default(), None);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         assert!(text.contains("portolan_applications"), "{text}");

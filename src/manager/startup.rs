@@ -8,12 +8,12 @@ use futures::FutureExt;
 use tokio::time::timeout;
 
 use super::Error;
-use super::database::{self, Identity};
+use super::database::{self, DatabaseIdentity};
 use crate::api::NamespacedName;
 use crate::budget::ResourceMetrics;
 use crate::catalog::lock::{LockError, SqliteLock};
 use crate::catalog::{
-    self, Catalog, Database, Login, Migrations, Password, Pooler, Settings, SettingsError, StorageLimits,
+    self, Catalog, CatalogSettings, Database, Login, Migrations, Password, Pooler, SettingsError, StorageLimits,
 };
 use crate::controllers::apprepository::origin::{SecretReadError, read_secret};
 use crate::controllers::{Source, Task};
@@ -83,10 +83,10 @@ impl DatabaseOptions {
     }
 
     /// Uses `password` if `login` has none. Fails if the URL has an unknown form.
-    pub fn settings(&self, password: Option<Password>) -> Result<Settings, SettingsError> {
+    pub fn settings(&self, password: Option<Password>) -> Result<CatalogSettings, SettingsError> {
         let mut login = self.login.clone();
         login.password = login.password.or(password);
-        Ok(Settings {
+        Ok(CatalogSettings {
             database: Database::parse(&self.url, &login)?,
             postgres_connections: self.connections,
             pooler: self.pooler,
@@ -98,7 +98,7 @@ impl DatabaseOptions {
 }
 
 /// Locks SQLite against other writers. Fails if another process holds the lock.
-pub fn lock(settings: &Settings) -> Result<Option<SqliteLock>, LockError> {
+pub fn lock(settings: &CatalogSettings) -> Result<Option<SqliteLock>, LockError> {
     settings.database.sqlite_path().map(SqliteLock::acquire).transpose()
 }
 
@@ -120,7 +120,7 @@ enum Tables {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum CatalogAccess {
     /// Creates or migrates the tables.
     Write,
     /// Same, but later: a standby only prepares connections to Postgres.
@@ -135,7 +135,7 @@ pub(super) async fn open(
     source: &Source,
     metrics: &ResourceMetrics,
     patience: Patience,
-    access: Access,
+    access: CatalogAccess,
 ) -> Result<OpenCatalog, Error> {
     let secret = match (&options.password_secret, source) {
         (Some(secret), Source::Cluster(client)) => Some((secret.clone(), client.clone())),
@@ -149,7 +149,7 @@ pub(super) async fn open(
     };
     let mut settings = options.settings(password).map_err(Error::from_display)?;
     settings.metrics = metrics.clone();
-    if access == Access::Read {
+    if access == CatalogAccess::Read {
         let opened = Catalog::open_read_only(&settings).await;
         return Ok(OpenCatalog {
             catalog: opened.map_err(|error| failed_to_open(&error))?,
@@ -158,7 +158,7 @@ pub(super) async fn open(
             password: secret,
         });
     }
-    let is_standby = access == Access::WriteOnceLeading;
+    let is_standby = access == CatalogAccess::WriteOnceLeading;
     let lazy = Catalog::open_lazy(&settings);
     let mut opened = match lazy {
         Some(catalog) if is_standby || patience == Patience::Wait => OpenCatalog {
@@ -224,7 +224,7 @@ impl OpenCatalog {
         tasks
     }
 
-    pub(super) fn leader_tasks(&self, identity: &Identity) -> Vec<Task> {
+    pub(super) fn leader_tasks(&self, identity: &DatabaseIdentity) -> Vec<Task> {
         database::leader_tasks(&self.catalog, identity)
     }
 }

@@ -7,10 +7,10 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::Error;
-use super::database::{self, Identity};
-use super::health::Health;
-use super::leader::{Event, Leadership};
-use super::setup::Metrics;
+use super::database::{self, DatabaseIdentity};
+use super::health::ProcessHealth;
+use super::leader::{LeaderEvent, Leadership};
+use super::setup::ManagerMetrics;
 use super::startup::{self, OpenCatalog};
 use crate::budget::Budgets;
 use crate::catalog::Catalog;
@@ -69,11 +69,11 @@ impl Manager {
     /// Runs the watches at once, and everything that writes as soon as this replica leads.
     pub(super) async fn run(
         mut self,
-        metrics: &Metrics,
-        health: &Health,
+        metrics: &ManagerMetrics,
+        health: &ProcessHealth,
         shutdown: &CancellationToken,
         leadership: &mut Leadership,
-        database: Option<(&mut OpenCatalog, &Identity)>,
+        database: Option<(&mut OpenCatalog, &DatabaseIdentity)>,
     ) -> Result<(), Error> {
         health.watch_caches(std::mem::take(&mut self.has_synced));
         self.catalog = database.as_ref().map(|(database, _)| database.catalog.clone());
@@ -109,8 +109,8 @@ impl Manager {
 
     async fn work(
         mut self,
-        metrics: &Metrics,
-        health: &Health,
+        metrics: &ManagerMetrics,
+        health: &ProcessHealth,
         shutdown: &CancellationToken,
         leadership: &mut Leadership,
         tasks: &mut JoinSet<()>,
@@ -136,8 +136,8 @@ impl Manager {
                 }
             };
             match event {
-                Event::Lost(error) => break Err(error),
-                Event::Gained => {
+                LeaderEvent::Lost(error) => break Err(error),
+                LeaderEvent::Gained => {
                     self.start_tasks(tasks, leadership);
                     self.enqueue_all.iter().for_each(|enqueue| enqueue());
                 }
@@ -187,7 +187,7 @@ struct DatabaseTasks {
 /// delays this by a few seconds: Applications do not need it.
 async fn prepare_to_lead(
     leadership: &mut Leadership,
-    database: Option<(&mut OpenCatalog, &Identity)>,
+    database: Option<(&mut OpenCatalog, &DatabaseIdentity)>,
 ) -> Result<DatabaseTasks, Error> {
     leadership.acquire().await;
     let Some((database, identity)) = database else {
@@ -213,7 +213,7 @@ async fn prepare_to_lead(
 }
 
 /// Waits for the first task that ends. No task should: without it, the process would look healthy and do nothing.
-async fn wait_for_ended_task(tasks: &mut JoinSet<()>, health: &Health) -> Error {
+async fn wait_for_ended_task(tasks: &mut JoinSet<()>, health: &ProcessHealth) -> Error {
     tasks.join_next().await;
     health.report_ended_task();
     Error("background task exited unexpectedly, see log".to_owned())

@@ -3,7 +3,7 @@ use std::time::Duration;
 use reqwest::StatusCode;
 use url::Url;
 
-use super::decode::DecodeError;
+use super::decode::OciDecodeError;
 use crate::http::FetchError;
 use crate::text::public_url;
 
@@ -27,7 +27,7 @@ pub enum OciError {
     #[error("{url} is not a Helm chart: found {what}")]
     NotAChart { url: String, what: String, digest: String },
     #[error("invalid response from {url}: {error}; check that the URL is a registry")]
-    Invalid { url: String, error: DecodeError },
+    Invalid { url: String, error: OciDecodeError },
     #[error("{url} is corrupt: expected {expected}, got {found}; check the registry and proxies in front of it")]
     Mismatch {
         url: String,
@@ -53,7 +53,7 @@ pub enum OciError {
 }
 
 impl OciError {
-    pub(super) fn invalid(url: &Url) -> impl FnOnce(DecodeError) -> Self {
+    pub(super) fn invalid(url: &Url) -> impl FnOnce(OciDecodeError) -> Self {
         let url = public_url(url);
         |error| Self::Invalid { url, error }
     }

@@ -7,14 +7,14 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAcce
 
 /// A string, a number, or any other value, whose content is discarded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) enum Scalar {
+pub(super) enum LenientScalar {
     Text(String),
     Number(u64),
     #[default]
     Other,
 }
 
-impl Scalar {
+impl LenientScalar {
     pub(super) fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -30,49 +30,49 @@ impl Scalar {
     }
 }
 
-impl<'de> Deserialize<'de> for Scalar {
+impl<'de> Deserialize<'de> for LenientScalar {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct ScalarVisitor;
 
         impl<'de> Visitor<'de> for ScalarVisitor {
-            type Value = Scalar;
+            type Value = LenientScalar;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("anything")
             }
 
-            fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
-                Ok(Scalar::Text(text.to_owned()))
+            fn visit_str<E>(self, text: &str) -> Result<LenientScalar, E> {
+                Ok(LenientScalar::Text(text.to_owned()))
             }
 
-            fn visit_u64<E>(self, number: u64) -> Result<Scalar, E> {
-                Ok(Scalar::Number(number))
+            fn visit_u64<E>(self, number: u64) -> Result<LenientScalar, E> {
+                Ok(LenientScalar::Number(number))
             }
 
-            fn visit_i64<E>(self, _: i64) -> Result<Scalar, E> {
-                Ok(Scalar::Other)
+            fn visit_i64<E>(self, _: i64) -> Result<LenientScalar, E> {
+                Ok(LenientScalar::Other)
             }
 
-            fn visit_f64<E>(self, _: f64) -> Result<Scalar, E> {
-                Ok(Scalar::Other)
+            fn visit_f64<E>(self, _: f64) -> Result<LenientScalar, E> {
+                Ok(LenientScalar::Other)
             }
 
-            fn visit_bool<E>(self, _: bool) -> Result<Scalar, E> {
-                Ok(Scalar::Other)
+            fn visit_bool<E>(self, _: bool) -> Result<LenientScalar, E> {
+                Ok(LenientScalar::Other)
             }
 
-            fn visit_unit<E>(self) -> Result<Scalar, E> {
-                Ok(Scalar::Other)
+            fn visit_unit<E>(self) -> Result<LenientScalar, E> {
+                Ok(LenientScalar::Other)
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Scalar, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<LenientScalar, A::Error> {
                 while list.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Scalar::Other)
+                Ok(LenientScalar::Other)
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Scalar, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LenientScalar, A::Error> {
                 while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Scalar::Other)
+                Ok(LenientScalar::Other)
             }
         }
 
@@ -82,27 +82,27 @@ impl<'de> Deserialize<'de> for Scalar {
 
 /// A list of at most `MAX` elements. Null and missing mean empty, because registries written in Go use all three.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct List<T, const MAX: usize>(pub(super) Vec<T>);
+pub(super) struct LenientList<T, const MAX: usize>(pub(super) Vec<T>);
 
-impl<T, const MAX: usize> Default for List<T, MAX> {
+impl<T, const MAX: usize> Default for LenientList<T, MAX> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for List<T, MAX> {
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for LenientList<T, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct ListVisitor<T, const MAX: usize>(PhantomData<T>);
 
         impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ListVisitor<T, MAX> {
-            type Value = List<T, MAX>;
+            type Value = LenientList<T, MAX>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(formatter, "a list of at most {MAX} elements")
             }
 
             fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(List::default())
+                Ok(LenientList::default())
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
@@ -113,7 +113,7 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for List<T, MA
                     }
                     elements.push(element);
                 }
-                Ok(List(elements))
+                Ok(LenientList(elements))
             }
         }
 

@@ -1,6 +1,6 @@
 use url::Url;
 
-use super::decode::{self, DecodeError};
+use super::decode::{self, OciDecodeError};
 use super::error::OciError;
 use super::manifest::Manifest;
 use super::{Registry, body};
@@ -43,7 +43,7 @@ impl Registry {
         let layer = match self.any_manifest(&repository, CHARTS_INDEX.1).await?.1 {
             Manifest::ChartsIndex(layer) => layer,
             Manifest::Chart { .. } | Manifest::Other(_) => {
-                return Err(OciError::invalid(&url)(DecodeError::Missing("a charts index")));
+                return Err(OciError::invalid(&url)(OciDecodeError::Missing("a charts index")));
             }
         };
         let limits = self.limits.with_max_bytes(self.limits.listing_bytes);

@@ -1,7 +1,7 @@
 use serde::Deserialize;
 
-use super::decode::{self, DecodeError};
-use super::lenient::{List, Scalar};
+use super::decode::{self, OciDecodeError};
+use super::lenient::{LenientList, LenientScalar};
 use super::{name, sanitized};
 
 /// Accepted media types. They include images, which a registry would otherwise report as 404.
@@ -27,7 +27,7 @@ const MAX_LAYERS: usize = 1_000;
 
 /// A content descriptor with a SHA-256 digest (OCI image specification, section "Content Descriptors").
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Descriptor {
+pub struct ContentDescriptor {
     pub media_type: String,
     /// With `sha256:` prefix.
     pub digest: String,
@@ -38,24 +38,24 @@ pub struct Descriptor {
 pub enum Manifest {
     Chart {
         /// Chart.yaml as JSON.
-        config: Descriptor,
-        layer: Descriptor,
+        config: ContentDescriptor,
+        layer: ContentDescriptor,
     },
     /// Blob of a `charts-index`.
-    ChartsIndex(Descriptor),
+    ChartsIndex(ContentDescriptor),
     /// Description of another artifact, such as an image or a signature.
     Other(String),
 }
 
 #[derive(Deserialize)]
-struct RawManifest {
+struct RawOciManifest {
     #[serde(rename = "mediaType")]
-    media_type: Option<Scalar>,
+    media_type: Option<LenientScalar>,
     #[serde(rename = "artifactType")]
-    artifact_type: Option<Scalar>,
+    artifact_type: Option<LenientScalar>,
     config: Option<RawDescriptor>,
     #[serde(default)]
-    layers: List<Option<RawDescriptor>, MAX_LAYERS>,
+    layers: LenientList<Option<RawDescriptor>, MAX_LAYERS>,
     manifests: Option<serde::de::IgnoredAny>,
     #[serde(rename = "fsLayers")]
     fs_layers: Option<serde::de::IgnoredAny>,
@@ -64,11 +64,11 @@ struct RawManifest {
 #[derive(Deserialize)]
 struct RawDescriptor {
     #[serde(rename = "mediaType", default)]
-    media_type: Scalar,
+    media_type: LenientScalar,
     #[serde(default)]
-    digest: Scalar,
+    digest: LenientScalar,
     #[serde(default)]
-    size: Scalar,
+    size: LenientScalar,
 }
 
 impl RawDescriptor {
@@ -76,24 +76,27 @@ impl RawDescriptor {
         self.media_type.text().unwrap_or_default()
     }
 
-    fn descriptor(&self) -> Result<Descriptor, DecodeError> {
+    fn descriptor(&self) -> Result<ContentDescriptor, OciDecodeError> {
         let digest = self
             .digest
             .text()
-            .ok_or(DecodeError::Missing("digest of a descriptor"))?;
+            .ok_or(OciDecodeError::Missing("digest of a descriptor"))?;
         if !name::is_digest(digest) {
-            return Err(DecodeError::Digest(sanitized(digest)));
+            return Err(OciDecodeError::Digest(sanitized(digest)));
         }
-        Ok(Descriptor {
+        Ok(ContentDescriptor {
             media_type: self.media_type().to_owned(),
             digest: digest.to_owned(),
-            size: self.size.number().ok_or(DecodeError::Missing("size of a descriptor"))?,
+            size: self
+                .size
+                .number()
+                .ok_or(OciDecodeError::Missing("size of a descriptor"))?,
         })
     }
 }
 
-pub fn manifest(bytes: &[u8]) -> Result<Manifest, DecodeError> {
-    let document: RawManifest = decode::json(bytes)?;
+pub fn manifest(bytes: &[u8]) -> Result<Manifest, OciDecodeError> {
+    let document: RawOciManifest = decode::json(bytes)?;
     if document.manifests.is_some() {
         return Ok(Manifest::Other("an image index".to_owned()));
     }
@@ -103,7 +106,7 @@ pub fn manifest(bytes: &[u8]) -> Result<Manifest, DecodeError> {
     let Some(config) = &document.config else {
         return match text(document.artifact_type.as_ref()).or(text(document.media_type.as_ref())) {
             Some(kind) => Ok(Manifest::Other(format!("an artifact of type {}", sanitized(kind)))),
-            None => Err(DecodeError::Missing("config")),
+            None => Err(OciDecodeError::Missing("config")),
         };
     };
     let layers: Vec<&RawDescriptor> = document.layers.0.iter().flatten().collect();
@@ -127,7 +130,7 @@ pub fn manifest(bytes: &[u8]) -> Result<Manifest, DecodeError> {
 }
 
 /// Describes a manifest that is not a chart. Cosign's signatures differ from images only in their layers.
-fn describe(config: &str, document: &RawManifest, layers: &[&RawDescriptor]) -> String {
+fn describe(config: &str, document: &RawOciManifest, layers: &[&RawDescriptor]) -> String {
     let has_layer = |part: &str| layers.iter().any(|layer| layer.media_type().contains(part));
     let artifact = text(document.artifact_type.as_ref()).filter(|kind| !kind.is_empty());
     if has_layer("cosign.simplesigning") || config.contains("notary.signature") {
@@ -143,6 +146,6 @@ fn describe(config: &str, document: &RawManifest, layers: &[&RawDescriptor]) -> 
     }
 }
 
-fn text(value: Option<&Scalar>) -> Option<&str> {
-    value.and_then(Scalar::text)
+fn text(value: Option<&LenientScalar>) -> Option<&str> {
+    value.and_then(LenientScalar::text)
 }

@@ -23,7 +23,7 @@ use std::time::Duration;
 pub use challenge::{Challenge, challenges};
 pub use error::OciError;
 pub use link::next_link;
-pub use manifest::{Descriptor, Manifest, manifest};
+pub use manifest::{ContentDescriptor, Manifest, manifest};
 pub use name::{is_repository_name, is_tag, is_version, tag_of, version_of};
 pub use pull::ChartManifest;
 pub use reference::ChartReference;

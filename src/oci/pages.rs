@@ -62,7 +62,7 @@ impl Registry {
         validators: Option<&Validators>,
         mut on_page: impl FnMut(&Url, &[u8]) -> Result<(), OciError>,
     ) -> Result<Listed, OciError> {
-        let mut cursor = Cursor::new(&self.limits, first);
+        let mut cursor = PageCursor::new(&self.limits, first);
         cursor.next = Some(with_page_size(cursor.first.clone(), self.limits.page_names));
         let mut validators_of_list = Validators::default();
         while let Some((url, limits)) = cursor.advance()? {
@@ -104,7 +104,7 @@ impl Registry {
         first: Url,
         mut on_page: impl FnMut(&Url, &[u8]) -> Result<Option<String>, OciError>,
     ) -> Result<(), OciError> {
-        let mut cursor = Cursor::new(&self.limits, first);
+        let mut cursor = PageCursor::new(&self.limits, first);
         while let Some((url, limits)) = cursor.advance()? {
             let request = Request {
                 accept: Some("application/json".to_owned()),
@@ -123,7 +123,7 @@ fn with_page_size(mut url: Url, names: u32) -> Url {
     url
 }
 
-struct Cursor<'l> {
+struct PageCursor<'l> {
     limits: &'l Limits,
     first: Url,
     current: Url,
@@ -132,7 +132,7 @@ struct Cursor<'l> {
     bytes: u64,
 }
 
-impl<'l> Cursor<'l> {
+impl<'l> PageCursor<'l> {
     fn new(limits: &'l Limits, first: Url) -> Self {
         Self {
             limits,

@@ -2,7 +2,7 @@ use reqwest::header::HeaderMap;
 use sha2::{Digest as _, Sha256};
 
 use super::error::OciError;
-use super::manifest::{self, Descriptor, Manifest};
+use super::manifest::{self, ContentDescriptor, Manifest};
 use super::{Registry, body, name};
 use crate::http::{Body, FetchLimits, Request, Response};
 use crate::text::{hex, public_url};
@@ -12,8 +12,8 @@ pub struct ChartManifest {
     /// Digest of the manifest, with `sha256:` prefix.
     pub digest: String,
     /// Chart.yaml as JSON.
-    pub config: Descriptor,
-    pub layer: Descriptor,
+    pub config: ContentDescriptor,
+    pub layer: ContentDescriptor,
 }
 
 impl Registry {
@@ -86,7 +86,7 @@ impl Registry {
     pub(super) async fn blob(
         &self,
         repository: &str,
-        descriptor: &Descriptor,
+        descriptor: &ContentDescriptor,
         limits: &FetchLimits,
     ) -> Result<Body, OciError> {
         let scope = Self::scope(repository)?;

@@ -40,10 +40,10 @@ struct Inner {
 struct State {
     held: usize,
     held_by_object: HashMap<String, usize>,
-    classes: VecDeque<Queue<Queue<Waiter>>>,
+    classes: VecDeque<NamedQueue<NamedQueue<Waiter>>>,
 }
 
-struct Queue<T> {
+struct NamedQueue<T> {
     name: String,
     items: VecDeque<T>,
 }
@@ -110,11 +110,11 @@ impl FairSemaphore {
     }
 }
 
-fn queue_of<'a, T>(queues: &'a mut VecDeque<Queue<T>>, name: &str) -> &'a mut Queue<T> {
+fn queue_of<'a, T>(queues: &'a mut VecDeque<NamedQueue<T>>, name: &str) -> &'a mut NamedQueue<T> {
     let at = queues.iter().position(|queue| queue.name == name);
     let at = at.unwrap_or_else(|| {
         let (name, items) = (name.to_owned(), VecDeque::new());
-        queues.push_back(Queue { name, items });
+        queues.push_back(NamedQueue { name, items });
         queues.len() - 1
     });
     &mut queues[at]

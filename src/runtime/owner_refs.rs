@@ -56,7 +56,7 @@ impl From<ApiError> for ChangeError {
 }
 
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct OwnerTarget {
     pub resource: Resource,
     pub namespace: Option<String>,
     pub name: String,
@@ -96,14 +96,14 @@ pub async fn owned_by(
     resource: &Resource,
     namespace: &str,
     uid: &str,
-) -> Result<Vec<Target>, ApiError> {
+) -> Result<Vec<OwnerTarget>, ApiError> {
     let api: Api<Decoded<()>> = Api::namespaced_with(client.clone(), namespace, &resource.api);
     let (mut owned, mut parameters) = (Vec::new(), ListParams::default().limit(PAGE));
     loop {
         let page = call(api.list_metadata(&parameters)).await?;
         let metadata = page.items.into_iter().map(|object| object.metadata);
         let is_owned = |meta: &ObjectMeta| meta.owner_references.iter().flatten().any(|owner| owner.uid == uid);
-        owned.extend(metadata.filter(is_owned).map(|meta| Target {
+        owned.extend(metadata.filter(is_owned).map(|meta| OwnerTarget {
             resource: resource.clone(),
             namespace: Some(namespace.to_owned()),
             name: meta.name.unwrap_or_default(),
@@ -123,7 +123,7 @@ pub async fn owned_by(
 pub async fn change<F>(
     client: &Client,
     manager: &str,
-    target: &Target,
+    target: &OwnerTarget,
     change: &OwnerChange,
     confirm: impl Fn(ObjectMeta) -> F,
 ) -> Result<Changed, ChangeError>
@@ -285,7 +285,7 @@ mod tests {
             is_namespaced: true,
             can_list: true,
         };
-        let target = Target {
+        let target = OwnerTarget {
             resource,
             namespace: Some("team".to_owned()),
             name: "web".to_owned(),

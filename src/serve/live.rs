@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout};
 use super::metrics::ServeMetrics;
 use super::snapshot::Snapshot;
 use crate::api::NamespacedName;
-use crate::catalog::{Catalog, Error, ErrorKind, Record, Settings};
+use crate::catalog::{Catalog, CatalogSettings, Error, ErrorKind, Record};
 
 /// Age up to which a snapshot is not checked.
 const FRESH: Duration = Duration::from_secs(1);
@@ -54,7 +54,7 @@ pub struct View {
 
 /// Opens the database lazily, for reading only.
 pub struct Live {
-    settings: Settings,
+    settings: CatalogSettings,
     /// A snapshot without repositories, limited to a namespace and an origin.
     empty: Snapshot,
     metrics: ServeMetrics,
@@ -96,7 +96,7 @@ impl State {
 
 impl Live {
     #[must_use]
-    pub fn new(settings: Settings, empty: Snapshot, metrics: ServeMetrics) -> Self {
+    pub fn new(settings: CatalogSettings, empty: Snapshot, metrics: ServeMetrics) -> Self {
         Self {
             settings,
             empty,

@@ -27,16 +27,16 @@ struct Inner {
     limit: usize,
     reserved: usize,
     metrics: ResourceMetrics,
-    table: Mutex<Table>,
+    table: Mutex<ConnectionTable>,
 }
 
 #[derive(Default)]
-struct Table {
+struct ConnectionTable {
     next_id: u64,
-    entries: HashMap<u64, Entry>,
+    entries: HashMap<u64, ConnectionEntry>,
 }
 
-struct Entry {
+struct ConnectionEntry {
     peer: IpAddr,
     is_reserved: bool,
     has_read_metrics: bool,
@@ -46,17 +46,17 @@ struct Entry {
 }
 
 /// A place in the table until it is dropped.
-pub(super) struct Connection {
+pub(super) struct OpenConnection {
     connections: Connections,
     id: u64,
     /// The same over IPv4 and over IPv4 mapped to IPv6.
     peer: IpAddr,
     closed: CancellationToken,
-    phase: watch::Sender<Phase>,
+    phase: watch::Sender<ConnectionPhase>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum ConnectionPhase {
     Idle,
     /// A request is due [`HEADER_TIMEOUT`] after this time.
     Header(Instant),
@@ -74,7 +74,7 @@ impl Connections {
     }
 
     /// Admits a connection. Returns `None` if there is no place for it.
-    pub(super) fn admit(&self, peer: IpAddr) -> Option<Connection> {
+    pub(super) fn admit(&self, peer: IpAddr) -> Option<OpenConnection> {
         let peer = peer.to_canonical();
         let mut table = self.0.table.lock();
         let is_reserved = !table.make_place(peer, false, self.general_limit());
@@ -83,7 +83,7 @@ impl Connections {
         }
         let (id, now, closed) = (table.next_id, Instant::now(), CancellationToken::new());
         table.next_id += 1;
-        let entry = Entry {
+        let entry = ConnectionEntry {
             peer,
             is_reserved,
             has_read_metrics: false,
@@ -92,8 +92,12 @@ impl Connections {
         };
         table.entries.insert(id, entry);
         self.0.metrics.add_used(1);
-        let phase = if is_reserved { Phase::Header(now) } else { Phase::Idle };
-        Some(Connection {
+        let phase = if is_reserved {
+            ConnectionPhase::Header(now)
+        } else {
+            ConnectionPhase::Idle
+        };
+        Some(OpenConnection {
             connections: self.clone(),
             id,
             peer,
@@ -107,11 +111,11 @@ impl Connections {
     }
 }
 
-impl Table {
+impl ConnectionTable {
     /// Makes a place for a connection of `peer`, if necessary by closing one of a peer with more connections: its oldest idle
     /// one, or else its oldest one, unless `peer` would then have as many. A peer's own idle connections give way too.
     fn make_place(&mut self, peer: IpAddr, is_reserved: bool, limit: usize) -> bool {
-        let of_kind = |entry: &Entry| entry.is_reserved == is_reserved;
+        let of_kind = |entry: &ConnectionEntry| entry.is_reserved == is_reserved;
         if self.count(of_kind) < limit {
             return true;
         }
@@ -134,11 +138,11 @@ impl Table {
         self.close(closed)
     }
 
-    fn count(&self, filter: impl Fn(&Entry) -> bool) -> usize {
+    fn count(&self, filter: impl Fn(&ConnectionEntry) -> bool) -> usize {
         self.entries.values().filter(|entry| filter(entry)).count()
     }
 
-    fn close_oldest_idle(&mut self, filter: impl Fn(&Entry) -> bool) -> bool {
+    fn close_oldest_idle(&mut self, filter: impl Fn(&ConnectionEntry) -> bool) -> bool {
         let entries = self.entries.iter().filter(|(_, entry)| filter(entry));
         let oldest = entries.filter_map(|(id, entry)| Some((entry.idle_since?, *id))).min();
         self.close(oldest.map(|(_, id)| id))
@@ -150,14 +154,14 @@ impl Table {
     }
 }
 
-impl Connection {
+impl OpenConnection {
     pub(super) const fn peer(&self) -> IpAddr {
         self.peer
     }
 
     /// Registers a request. Returns false if it must be refused and the connection closed.
     pub(super) fn begin(&self, path: &str) -> bool {
-        self.phase.send_replace(Phase::Serving);
+        self.phase.send_replace(ConnectionPhase::Serving);
         let mut table = self.connections.0.table.lock();
         let Some(entry) = table.entries.get_mut(&self.id) else {
             return false;
@@ -174,7 +178,7 @@ impl Connection {
                 entry.is_reserved = false;
             }
         }
-        let of_peer = |entry: &Entry| entry.has_read_metrics && entry.peer == peer;
+        let of_peer = |entry: &ConnectionEntry| entry.has_read_metrics && entry.peer == peer;
         !reads_metrics || table.count(of_peer) <= MAX_METRICS_PER_PEER || table.close_oldest_idle(of_peer)
     }
 
@@ -187,18 +191,18 @@ impl Connection {
         };
         entry.idle_since = Some(now);
         self.phase.send_replace(if entry.is_reserved {
-            Phase::Header(now)
+            ConnectionPhase::Header(now)
         } else {
-            Phase::Idle
+            ConnectionPhase::Idle
         });
     }
 
     /// Registers received bytes. The first bytes after a response begin a header.
     pub(super) fn register_bytes(&self) {
         self.phase.send_if_modified(|phase| {
-            let is_first = *phase == Phase::Idle;
+            let is_first = *phase == ConnectionPhase::Idle;
             if is_first {
-                *phase = Phase::Header(Instant::now());
+                *phase = ConnectionPhase::Header(Instant::now());
             }
             is_first
         });
@@ -212,12 +216,12 @@ impl Connection {
                 let current = *phase.borrow_and_update();
                 let changed = phase.changed();
                 match current {
-                    Phase::Header(since) => tokio::select! {
+                    ConnectionPhase::Header(since) => tokio::select! {
                         () = sleep_until(since + HEADER_TIMEOUT) => return,
                         _ = changed => {}
                     },
                     // The sender lives as long as `self`.
-                    Phase::Idle | Phase::Serving => drop(changed.await),
+                    ConnectionPhase::Idle | ConnectionPhase::Serving => drop(changed.await),
                 }
             }
         };
@@ -228,7 +232,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.connections.0.table.lock().entries.remove(&self.id);
         self.connections.0.metrics.subtract_used(1);
@@ -250,7 +254,7 @@ mod tests {
     }
 
     /// Admits connections until all general places serve a request.
-    fn busy(connections: &Connections, number: usize) -> Vec<Connection> {
+    fn busy(connections: &Connections, number: usize) -> Vec<OpenConnection> {
         let one = || connections.admit(PEER).filter(|connection| connection.begin("/readyz"));
         (0..number).map(|_| one().unwrap()).collect()
     }

@@ -16,7 +16,7 @@ use crate::text::{printable, truncate};
 /// Below the kubelet's default probe timeout of one second, so that the response can name the failed check.
 const TIMEOUT: Duration = Duration::from_millis(800);
 
-pub struct Check {
+pub struct HealthCheck {
     name: &'static str,
     run: Box<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>,
     failing: AtomicBool,
@@ -44,7 +44,7 @@ impl HealthMetrics {
     }
 }
 
-impl Check {
+impl HealthCheck {
     /// Creates a check. Its error is logged but never sent to clients, which are not authenticated.
     pub fn new<F>(name: &'static str, run: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
@@ -107,14 +107,14 @@ impl Check {
     }
 }
 
-pub(super) struct Report {
+pub(super) struct HealthReport {
     pub(super) is_ok: bool,
     /// One line per check, in the format of kube-apiserver.
     pub(super) text: String,
 }
 
-pub(super) async fn report(endpoint: &str, checks: &[Check]) -> Report {
-    let results = join_all(checks.iter().map(Check::is_ok)).await;
+pub(super) async fn report(endpoint: &str, checks: &[HealthCheck]) -> HealthReport {
+    let results = join_all(checks.iter().map(HealthCheck::is_ok)).await;
     let mut text = String::new();
     for (check, ok) in checks.iter().zip(&results) {
         // Writing to a String never fails.
@@ -126,7 +126,7 @@ pub(super) async fn report(endpoint: &str, checks: &[Check]) -> Report {
     }
     let is_ok = checks.iter().zip(&results).all(|(check, ok)| *ok || !check.is_required);
     let _ = writeln!(text, "{endpoint} check {}", if is_ok { "passed" } else { "failed" });
-    Report { is_ok, text }
+    HealthReport { is_ok, text }
 }
 
 #[cfg(test)]
@@ -141,8 +141,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_check_that_hangs_times_out_without_blocking_others() {
         let checks = [
-            Check::new("caches", || async { Ok(()) }),
-            Check::new("database", futures::future::pending),
+            HealthCheck::new("caches", || async { Ok(()) }),
+            HealthCheck::new("database", futures::future::pending),
         ];
         let started = tokio::time::Instant::now();
         let report = report("readyz", &checks).await;
@@ -156,7 +156,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_optional_check_is_reported_and_does_not_fail_the_probe() {
-        let checks = [Check::new("database", || async { Err("away".to_owned()) }).optional()];
+        let checks = [HealthCheck::new("database", || async { Err("away".to_owned()) }).optional()];
         let report = report("readyz", &checks).await;
         assert!(report.is_ok);
         assert_eq!(
@@ -167,7 +167,7 @@ mod tests {
 
     #[tokio::test]
     async fn reasons_are_not_sent_to_clients() {
-        let checks = [Check::new("database", || async {
+        let checks = [HealthCheck::new("database", || async {
             Err("no route to 10.0.0.7".to_owned())
         })];
         assert!(!report("readyz", &checks).await.text.contains("10.0.0.7"));
@@ -197,7 +197,7 @@ mod tests {
         let (writer, checked) = (log.clone(), Arc::clone(&is_up));
         let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
         let _logging = tracing::subscriber::set_default(subscriber);
-        let check = Check::new("database", move || {
+        let check = HealthCheck::new("database", move || {
             let result = if checked.load(Ordering::Relaxed) {
                 Ok(())
             } else {

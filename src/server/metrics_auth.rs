@@ -14,10 +14,10 @@ use tokio::time::timeout;
 use super::tokens::{TokenCache, TokenDigest, bearer_token};
 
 /// Decides if the owner of a token may read metrics.
-pub type Authorize = Box<dyn Fn(String) -> BoxFuture<'static, Decision> + Send + Sync>;
+pub type Authorize = Box<dyn Fn(String) -> BoxFuture<'static, AccessDecision> + Send + Sync>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum AccessDecision {
     Allowed,
     Unauthenticated,
     Forbidden,
@@ -35,7 +35,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 
 pub(super) struct Authorizer {
     authorize: Authorize,
-    decisions: TokenCache<Decision>,
+    decisions: TokenCache<AccessDecision>,
     reviews: Semaphore,
 }
 
@@ -48,7 +48,7 @@ impl Authorizer {
         }
     }
 
-    async fn decide(&self, token: &str) -> Decision {
+    async fn decide(&self, token: &str) -> AccessDecision {
         let key = TokenDigest::of(token);
         if let Some(decision) = self.decisions.get(&key) {
             return decision;
@@ -62,13 +62,13 @@ impl Authorizer {
                 None => (self.authorize)(token.to_owned()).await,
             }
         };
-        let decision = timeout(DEADLINE, review).await.unwrap_or(Decision::Unknown);
+        let decision = timeout(DEADLINE, review).await.unwrap_or(AccessDecision::Unknown);
         match decision {
-            Decision::Allowed => self.decisions.store_valid(key, decision, ALLOWED_TTL),
-            Decision::Unauthenticated | Decision::Forbidden => {
+            AccessDecision::Allowed => self.decisions.store_valid(key, decision, ALLOWED_TTL),
+            AccessDecision::Unauthenticated | AccessDecision::Forbidden => {
                 self.decisions.store_refused(key, decision, REFUSED_TTL);
             }
-            Decision::Unknown => {}
+            AccessDecision::Unknown => {}
         }
         decision
     }
@@ -81,11 +81,11 @@ pub(super) async fn require_permission(
 ) -> Response {
     let decision = match bearer_token(request.headers()) {
         Some(token) => authorizer.decide(token).await,
-        None => Decision::Unauthenticated,
+        None => AccessDecision::Unauthenticated,
     };
     match decision {
-        Decision::Allowed => next.run(request).await,
-        Decision::Unauthenticated => {
+        AccessDecision::Allowed => next.run(request).await,
+        AccessDecision::Unauthenticated => {
             let challenge = [(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))];
             (
                 StatusCode::UNAUTHORIZED,
@@ -94,11 +94,11 @@ pub(super) async fn require_permission(
             )
                 .into_response()
         }
-        Decision::Forbidden => {
+        AccessDecision::Forbidden => {
             let text = "the non-resource URL /metrics requires the verb get\n";
             (StatusCode::FORBIDDEN, text).into_response()
         }
-        Decision::Unknown => {
+        AccessDecision::Unknown => {
             let text = "the API server did not review the token\n";
             (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
         }
@@ -121,10 +121,10 @@ mod tests {
             counted.fetch_add(1, Ordering::SeqCst);
             async move {
                 match token.as_str() {
-                    "good" => Decision::Allowed,
-                    "away" => Decision::Unknown,
+                    "good" => AccessDecision::Allowed,
+                    "away" => AccessDecision::Unknown,
                     "hang" => std::future::pending().await,
-                    _ => Decision::Unauthenticated,
+                    _ => AccessDecision::Unauthenticated,
                 }
             }
             .boxed()
@@ -136,22 +136,22 @@ mod tests {
     async fn a_decision_is_cached_for_a_short_time() {
         let (authorizer, reviews) = authorizer();
         for _ in 0..3 {
-            assert_eq!(authorizer.decide("good").await, Decision::Allowed);
+            assert_eq!(authorizer.decide("good").await, AccessDecision::Allowed);
         }
         assert_eq!(reviews.load(Ordering::SeqCst), 1);
         tokio::time::advance(ALLOWED_TTL).await;
-        assert_eq!(authorizer.decide("good").await, Decision::Allowed);
+        assert_eq!(authorizer.decide("good").await, AccessDecision::Allowed);
         assert_eq!(reviews.load(Ordering::SeqCst), 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_missing_review_is_not_cached_and_has_a_deadline() {
         let (authorizer, reviews) = authorizer();
-        assert_eq!(authorizer.decide("away").await, Decision::Unknown);
-        assert_eq!(authorizer.decide("away").await, Decision::Unknown);
+        assert_eq!(authorizer.decide("away").await, AccessDecision::Unknown);
+        assert_eq!(authorizer.decide("away").await, AccessDecision::Unknown);
         assert_eq!(reviews.load(Ordering::SeqCst), 2);
         let start = Instant::now();
-        assert_eq!(authorizer.decide("hang").await, Decision::Unknown);
+        assert_eq!(authorizer.decide("hang").await, AccessDecision::Unknown);
         assert_eq!(start.elapsed(), DEADLINE);
     }
 
@@ -164,7 +164,7 @@ mod tests {
         }
         assert!(authorizer.decisions.len() <= MAX_CACHED);
         let before = reviews.load(Ordering::SeqCst);
-        assert_eq!(authorizer.decide("good").await, Decision::Allowed);
+        assert_eq!(authorizer.decide("good").await, AccessDecision::Allowed);
         assert_eq!(reviews.load(Ordering::SeqCst), before);
     }
 }

@@ -38,12 +38,12 @@ use tower::ServiceExt;
 
 use crate::budget::ResourceMetrics;
 pub use connections::RESERVED as RESERVED_CONNECTIONS;
-use connections::{Connection, Connections};
+use connections::{Connections, OpenConnection};
 pub use gzip::{accepts_gzip, gzip};
-pub use health::{Check, HealthMetrics};
+pub use health::{HealthCheck, HealthMetrics};
 pub use listen::{ListenAddress, ListenAddressError};
 pub use log_filter::{LogFilter, log_filter_routes};
-pub use metrics_auth::{Authorize, Decision};
+pub use metrics_auth::{AccessDecision, Authorize};
 pub use process::ProcessMetrics;
 pub use routes::{Info, info_routes, metrics_routes, probe_routes};
 
@@ -225,7 +225,7 @@ struct Handler {
 }
 
 impl Handler {
-    async fn serve(self, stream: TcpStream, place: Connection, shutdown: Shutdown) {
+    async fn serve(self, stream: TcpStream, place: OpenConnection, shutdown: Shutdown) {
         let Some(acceptor) = &self.tls else {
             return self.serve_http(stream, place, shutdown).await;
         };
@@ -242,7 +242,7 @@ impl Handler {
         }
     }
 
-    async fn serve_http<S>(self, stream: S, place: Connection, shutdown: Shutdown)
+    async fn serve_http<S>(self, stream: S, place: OpenConnection, shutdown: Shutdown)
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -281,7 +281,7 @@ impl Handler {
 
     async fn respond(
         &self,
-        place: Arc<Connection>,
+        place: Arc<OpenConnection>,
         request: hyper::Request<Incoming>,
         is_last: bool,
     ) -> Result<Response, Infallible> {
@@ -314,7 +314,7 @@ fn closing(mut response: Response) -> Response {
 /// A stream that reports when it receives bytes: hyper has one timeout for idle connections and for incomplete headers.
 struct ObservedStream<S> {
     stream: S,
-    place: Arc<Connection>,
+    place: Arc<OpenConnection>,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for ObservedStream<S> {

@@ -10,13 +10,13 @@ use prometheus_client::registry::Registry;
 use serde::Serialize;
 
 use super::exposition::{self, Exposition};
-use super::health::{self, Check};
+use super::health::{self, HealthCheck};
 use super::metrics_auth::{Authorize, Authorizer, require_permission};
 
 /// `/livez` with its old name `/healthz`, and `/readyz`. `?verbose` lists the checks; a failure always does. The checks
 /// `ping` of controller-runtime succeed as long as the process responds.
-pub fn probe_routes(live: Vec<Check>, ready: Vec<Check>) -> Router {
-    let (live, ready): (Arc<[Check]>, Arc<[Check]>) = (live.into(), ready.into());
+pub fn probe_routes(live: Vec<HealthCheck>, ready: Vec<HealthCheck>) -> Router {
+    let (live, ready): (Arc<[HealthCheck]>, Arc<[HealthCheck]>) = (live.into(), ready.into());
     Router::new()
         .route("/livez", probe("livez", Arc::clone(&live)))
         .route("/healthz", probe("healthz", live))
@@ -25,7 +25,7 @@ pub fn probe_routes(live: Vec<Check>, ready: Vec<Check>) -> Router {
         .route("/readyz/ping", get("ok"))
 }
 
-fn probe(endpoint: &'static str, checks: Arc<[Check]>) -> axum::routing::MethodRouter {
+fn probe(endpoint: &'static str, checks: Arc<[HealthCheck]>) -> axum::routing::MethodRouter {
     get(async move |RawQuery(query): RawQuery| {
         let report = health::report(endpoint, &checks).await;
         let mut parameters = query.iter().flat_map(|query| query.split('&'));

@@ -12,7 +12,7 @@ struct TestServer {
     task: tokio::task::JoinHandle<()>,
 }
 
-async fn start(checks: Vec<Check>, registry: Registry) -> TestServer {
+async fn start(checks: Vec<HealthCheck>, registry: Registry) -> TestServer {
     start_with(probe_routes(vec![], checks).merge(metrics_routes(Arc::new(registry), None))).await
 }
 
@@ -54,7 +54,7 @@ impl TestServer {
 #[tokio::test]
 async fn liveness_does_not_depend_on_readiness() {
     let server = start(
-        vec![Check::new("never", || async { Err("no".to_owned()) })],
+        vec![HealthCheck::new("never", || async { Err("no".to_owned()) })],
         Registry::default(),
     )
     .await;
@@ -68,13 +68,13 @@ async fn readiness_lists_and_reflects_each_check() {
     let up = Arc::new(AtomicBool::new(false));
     let check = {
         let up = Arc::clone(&up);
-        Check::new("database", move || {
+        HealthCheck::new("database", move || {
             let up = up.load(Ordering::SeqCst);
             async move { if up { Ok(()) } else { Err("away".to_owned()) } }
         })
     };
     let server = start(
-        vec![Check::new("caches", || async { Ok(()) }), check],
+        vec![HealthCheck::new("caches", || async { Ok(()) }), check],
         Registry::default(),
     )
     .await;
@@ -235,10 +235,10 @@ async fn probes_are_served_while_all_other_places_serve_requests() {
 async fn metrics_require_a_token_if_authorization_is_enabled() {
     let authorize: Authorize = Box::new(|token| {
         let decision = match token.as_str() {
-            "good" => Decision::Allowed,
-            "other" => Decision::Forbidden,
-            "away" => Decision::Unknown,
-            _ => Decision::Unauthenticated,
+            "good" => AccessDecision::Allowed,
+            "other" => AccessDecision::Forbidden,
+            "away" => AccessDecision::Unknown,
+            _ => AccessDecision::Unauthenticated,
         };
         async move { decision }.boxed()
     });

@@ -1,6 +1,6 @@
 //! Two clusters on one database.
 
-use portolan::catalog::{Claim, ErrorKind};
+use portolan::catalog::{ClusterClaim, ErrorKind};
 use rstest::rstest;
 
 use super::{Fixture, On};
@@ -10,7 +10,7 @@ use super::{Fixture, On};
 async fn a_second_cluster_is_refused_and_learns_how_to_go_on(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     let claim = async |id, origin| fixture.catalog.claim(id, origin).await;
-    assert_eq!(claim("", "first").await.unwrap(), Claim::Held);
+    assert_eq!(claim("", "first").await.unwrap(), ClusterClaim::Held);
     let error = claim("", "second").await.unwrap_err();
     assert!(
         matches!(error.kind(), ErrorKind::OtherCluster { .. }) && !error.is_transient(),
@@ -22,8 +22,8 @@ async fn a_second_cluster_is_refused_and_learns_how_to_go_on(#[values(On::Sqlite
         "{message}"
     );
     // The refused cluster has changed nothing, and one with an ID of its own is another user of the database.
-    assert_eq!(claim("", "first").await.unwrap(), Claim::Held);
-    assert_eq!(claim("east", "east/second").await.unwrap(), Claim::Held);
+    assert_eq!(claim("", "first").await.unwrap(), ClusterClaim::Held);
+    assert_eq!(claim("east", "east/second").await.unwrap(), ClusterClaim::Held);
 }
 
 #[rstest]
@@ -40,6 +40,6 @@ async fn a_cluster_that_is_gone_for_five_minutes_is_taken_over(#[values(On::Sqli
     assert!(claim("second").await.is_err());
     age(10_000).await;
     let from = "first".to_owned();
-    assert_eq!(claim("second").await.unwrap(), Claim::TakenOver { from });
+    assert_eq!(claim("second").await.unwrap(), ClusterClaim::TakenOver { from });
     assert!(claim("first").await.is_err(), "the former cluster comes back");
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use portolan::catalog::Fence;
-use portolan::catalog::{Catalog, Database, ErrorKind, Login, Password, Settings, SyncCommit, lock::SqliteLock};
+use portolan::catalog::{Catalog, CatalogSettings, Database, ErrorKind, Login, Password, SyncCommit, lock::SqliteLock};
 use sqlx::{Connection, PgConnection};
 
 use super::{Fixture, On, chart, record, rows, settings};
@@ -85,7 +85,7 @@ async fn an_unreachable_postgres_is_a_transient_error() {
         database: Some("assets".into()),
         password: Some(Password::new("hunter2")),
     };
-    let settings = Settings::new(Database::parse(&closed.to_string(), &login).unwrap());
+    let settings = CatalogSettings::new(Database::parse(&closed.to_string(), &login).unwrap());
     let error = Catalog::open(&settings).await.unwrap_err();
     assert!(error.is_transient(), "{error}");
     assert!(error.to_string().contains("check that the database is up"), "{error}");
@@ -128,7 +128,7 @@ async fn the_address_form_of_kubeapps_works() {
         password: url.password().map(Password::new),
     };
     let address = format!("{}:{}", url.host_str().unwrap(), url.port().unwrap());
-    let mut settings = Settings::new(Database::parse(&address, &login).unwrap());
+    let mut settings = CatalogSettings::new(Database::parse(&address, &login).unwrap());
     settings.postgres_connections = 1;
     let catalog = Catalog::open(&settings).await.unwrap();
     // One connection serves all calls in turn.

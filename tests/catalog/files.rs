@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use portolan::api::NamespacedName;
 use portolan::catalog::Fence;
 use portolan::catalog::{
-    ChartFiles, FetchedFiles, FilesMode, FilesResult, MissingFiles, MissingFilesPage, Progress, SyncCommit,
+    ChartFiles, FetchedFiles, FilesMode, FilesProgress, FilesResult, MissingFiles, MissingFilesPage, SyncCommit,
 };
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -415,7 +415,7 @@ async fn progress_counts_stored_and_repeatedly_failed_files(#[values(On::Sqlite,
         .sync(vec![chart("a", &["3.0.0", "2.0.0", "1.0.0"]), chart("b", &["1.0.0"])])
         .await;
     save(&fixture, &of("a", "3.0.0"), "x").await;
-    for _ in 0..Progress::TRIES {
+    for _ in 0..FilesProgress::TRIES {
         fail(&fixture, &of("a", "2.0.0"), 60).await;
     }
     fail(&fixture, &of("b", "1.0.0"), 60).await;

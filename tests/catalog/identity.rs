@@ -2,7 +2,7 @@
 
 use portolan::api::NamespacedName;
 use portolan::catalog::Fence;
-use portolan::catalog::{Baseline, ErrorKind, HISTORY_LIMIT, Handled, Record, Refused, State, SyncCommit};
+use portolan::catalog::{Baseline, ErrorKind, HISTORY_LIMIT, Handled, Record, RecordState, Refused, SyncCommit};
 use rstest::rstest;
 
 use super::{Fixture, On, chart, commit::insert_file, history, record, repository, rows};
@@ -40,7 +40,7 @@ async fn a_record_survives_a_round_trip(#[values(On::Sqlite, On::Postgres)] on: 
     };
     full.last_attempt = Some("2026-01-02T03:04:05.123456789Z".parse().unwrap());
     full.last_success = Some("2026-01-01T00:00:00Z".parse().unwrap());
-    full.state = State {
+    full.state = RecordState {
         ready: Some(false),
         stalled: true,
         reason: "Timeout".into(),

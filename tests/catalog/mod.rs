@@ -35,8 +35,8 @@ use std::{io, time::Duration};
 use jiff::Timestamp;
 use portolan::api::NamespacedName;
 use portolan::catalog::{
-    Catalog, ChartInfo, ChartRow, ChartVersion, CommitSummary, Database, Error, HistoryEntry, Login, Maintainer,
-    Record, RepoRef, Settings, SyncCommit,
+    Catalog, CatalogSettings, ChartInfo, ChartRow, ChartVersion, CommitSummary, Database, Error, HistoryEntry, Login,
+    Maintainer, Record, RepoRef, SyncCommit,
 };
 use sqlx::{AssertSqlSafe, Executor, PgPool, SqlitePool};
 use tempfile::TempDir;
@@ -53,7 +53,7 @@ pub enum On {
 /// A catalog with direct access to its tables.
 pub struct Fixture {
     pub catalog: Catalog,
-    pub settings: Settings,
+    pub settings: CatalogSettings,
     pub url: String,
     pub tables: Tables,
     _directory: TempDir,
@@ -196,8 +196,8 @@ pub fn at(seconds: i64) -> Timestamp {
     "2026-01-02T03:04:05Z".parse::<Timestamp>().unwrap() + jiff::SignedDuration::from_secs(seconds)
 }
 
-pub fn settings(url: &str) -> Settings {
-    Settings::new(Database::parse(url, &Login::default()).unwrap())
+pub fn settings(url: &str) -> CatalogSettings {
+    CatalogSettings::new(Database::parse(url, &Login::default()).unwrap())
 }
 
 pub fn repository() -> NamespacedName {

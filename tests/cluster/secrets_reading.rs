@@ -5,8 +5,10 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use portolan::api::NamespacedName;
 use portolan::api::SecretKeyRef;
-use portolan::controllers::apprepository::origin::{Cluster, Origin};
-use portolan::controllers::apprepository::secrets::{Credentials, SecretError, SecretRefs, credentials, watch};
+use portolan::controllers::apprepository::origin::{ClusterOrigin, Origin};
+use portolan::controllers::apprepository::secrets::{
+    RepositoryCredentials, SecretError, SecretRefs, credentials, watch,
+};
 use portolan::runtime::watch::Scope;
 use serde_json::{Value, json};
 
@@ -86,8 +88,8 @@ impl Namespaces {
         repository: &NamespacedName,
         secret: &str,
         key: &str,
-    ) -> Result<Credentials, SecretError> {
-        let origin = Origin::Cluster(Box::new(Cluster::new(client, "").await.unwrap()));
+    ) -> Result<RepositoryCredentials, SecretError> {
+        let origin = Origin::Cluster(Box::new(ClusterOrigin::new(client, "").await.unwrap()));
         let header = SecretKeyRef {
             name: secret.to_owned(),
             key: key.to_owned(),
@@ -99,13 +101,13 @@ impl Namespaces {
         credentials(&origin, repository, refs, &self.kubeapps).await
     }
 
-    async fn read(&self, name: &str, secret: &str) -> Result<Credentials, SecretError> {
+    async fn read(&self, name: &str, secret: &str) -> Result<RepositoryCredentials, SecretError> {
         let repository = NamespacedName::new(&*self.team, name);
         self.read_with(self.client.clone(), &repository, secret, "header").await
     }
 }
 
-fn authorization(read: Result<Credentials, SecretError>) -> Result<String, &'static str> {
+fn authorization(read: Result<RepositoryCredentials, SecretError>) -> Result<String, &'static str> {
     match read {
         Ok(credentials) => Ok(credentials.authorization.unwrap().expose().to_owned()),
         Err(error) => Err(error.reason()),

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use portolan::cue::{Error, Kind};
+use portolan::cue::{Error, TextErrorKind};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -48,34 +48,42 @@ async fn a_component_is_rendered() {
 }
 
 #[rstest]
-#[case::broken("a: {", Kind::Syntax, "expected")]
-#[case::nul("a: \0", Kind::Syntax, "NUL")]
-#[case::odd_text("\u{1}\u{2}", Kind::Syntax, "illegal character")]
-#[case::unknown_reference("a: b", Kind::Syntax, "reference \"b\" not found")]
-#[case::unknown_package("import \"tool/nothing\"\na: nothing.x", Kind::Syntax, "tool/nothing")]
-#[case::unused_package("import \"strings\"", Kind::Syntax, "imported and not used")]
-#[case::separator("a: 1 b: 2", Kind::Syntax, "missing ','")]
-#[case::conflict("a: 1\na: 2", Kind::Conflict, "conflicting values 2 and 1")]
-#[case::types("a: 1 & \"x\"", Kind::Conflict, "mismatched types")]
-#[case::bounds("a: >5 & 1", Kind::Conflict, "invalid value 1")]
-#[case::closed("#A: {b: 1}\na: #A & {c: 1}", Kind::Conflict, "field not allowed")]
-#[case::list_lengths("a: [1] & [1, 2]", Kind::Conflict, "incompatible list lengths")]
-#[case::cycle("a: {b: a}", Kind::Conflict, "structural cycle")]
-#[case::without_a_path("1 & 2", Kind::Conflict, "conflicting values")]
+#[case::broken("a: {", TextErrorKind::Syntax, "expected")]
+#[case::nul("a: \0", TextErrorKind::Syntax, "NUL")]
+#[case::odd_text("\u{1}\u{2}", TextErrorKind::Syntax, "illegal character")]
+#[case::unknown_reference("a: b", TextErrorKind::Syntax, "reference \"b\" not found")]
+#[case::unknown_package("import \"tool/nothing\"\na: nothing.x", TextErrorKind::Syntax, "tool/nothing")]
+#[case::unused_package("import \"strings\"", TextErrorKind::Syntax, "imported and not used")]
+#[case::separator("a: 1 b: 2", TextErrorKind::Syntax, "missing ','")]
+#[case::conflict("a: 1\na: 2", TextErrorKind::Conflict, "conflicting values 2 and 1")]
+#[case::types("a: 1 & \"x\"", TextErrorKind::Conflict, "mismatched types")]
+#[case::bounds("a: >5 & 1", TextErrorKind::Conflict, "invalid value 1")]
+#[case::closed("#A: {b: 1}\na: #A & {c: 1}", TextErrorKind::Conflict, "field not allowed")]
+#[case::list_lengths("a: [1] & [1, 2]", TextErrorKind::Conflict, "incompatible list lengths")]
+#[case::cycle("a: {b: a}", TextErrorKind::Conflict, "structural cycle")]
+#[case::without_a_path("1 & 2", TextErrorKind::Conflict, "conflicting values")]
 #[case::call(
     "import \"strings\"\na: strings.Repeat(\"a\", -1)",
-    Kind::Conflict,
+    TextErrorKind::Conflict,
     "error in call to"
 )]
-#[case::condition("if a {b: 1}\na: bool", Kind::Incomplete, "incomplete bool")]
-#[case::alternatives("a: 1 | 2", Kind::Incomplete, "a: cannot convert incomplete value")]
-#[case::incomplete("a: string", Kind::Incomplete, "a: cannot convert incomplete value \"string\"")]
-#[case::required("a: {b!: int}", Kind::Incomplete, "a.b: field is required")]
-#[case::absent("a: {b?: 1}\nc: a.b", Kind::Incomplete, "c: cannot reference optional field: b")]
-#[case::bottom("a: _|_", Kind::User, "explicit error")]
-#[case::builtin("a: error(\"too many\")", Kind::User, "too many")]
+#[case::condition("if a {b: 1}\na: bool", TextErrorKind::Incomplete, "incomplete bool")]
+#[case::alternatives("a: 1 | 2", TextErrorKind::Incomplete, "a: cannot convert incomplete value")]
+#[case::incomplete(
+    "a: string",
+    TextErrorKind::Incomplete,
+    "a: cannot convert incomplete value \"string\""
+)]
+#[case::required("a: {b!: int}", TextErrorKind::Incomplete, "a.b: field is required")]
+#[case::absent(
+    "a: {b?: 1}\nc: a.b",
+    TextErrorKind::Incomplete,
+    "c: cannot reference optional field: b"
+)]
+#[case::bottom("a: _|_", TextErrorKind::User, "explicit error")]
+#[case::builtin("a: error(\"too many\")", TextErrorKind::User, "too many")]
 #[tokio::test]
-async fn an_error_has_a_kind(#[case] source: &str, #[case] kind: Kind, #[case] words: &str) {
+async fn an_error_has_a_kind(#[case] source: &str, #[case] kind: TextErrorKind, #[case] words: &str) {
     match evaluate(&evaluator(options()), source).await {
         Err(Error::Failed { kind: found, errors }) => {
             let text = errors.to_string();

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use portolan::cue::Options;
+use portolan::cue::EvaluatorOptions;
 use serde_json::json;
 
 use super::hostile::ENDLESS;
@@ -14,7 +14,7 @@ use crate::support::eventually::{SOON, eventually};
 async fn a_namespace_waits_for_a_part_of_the_timeout_while_another_hangs() {
     let timeout = Duration::from_secs(10);
     let program = NamedProgram::new("cue-fair");
-    let evaluator = evaluator(Options {
+    let evaluator = evaluator(EvaluatorOptions {
         workers: NonZeroUsize::new(2).unwrap(),
         timeout,
         ..program.options()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portolan::cue::{Error, Options};
+use portolan::cue::{Error, EvaluatorOptions};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -21,7 +21,7 @@ a: len([for a in r for b in r for c in r for d in r for e in r if a+b+c+d+e < 0 
 const LIMIT: u64 = 96 * MIB;
 
 async fn outcome(source: &str, timeout: Duration) -> Result<serde_json::Value, Error> {
-    let evaluator = evaluator(Options {
+    let evaluator = evaluator(EvaluatorOptions {
         timeout,
         memory: LIMIT,
         ..options()

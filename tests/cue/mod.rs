@@ -11,7 +11,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use portolan::budget::ResourceMetrics;
-use portolan::cue::{Error, Evaluator, Options};
+use portolan::cue::{Error, Evaluator, EvaluatorOptions};
 use serde_json::Value;
 
 use crate::support::cue::executable;
@@ -19,13 +19,13 @@ use crate::support::process::ScratchDir;
 
 const MIB: u64 = 1024 * 1024;
 
-fn options() -> Options {
-    Options {
+fn options() -> EvaluatorOptions {
+    EvaluatorOptions {
         program: Some(executable()),
         workers: NonZeroUsize::MIN,
         // Far more than any evaluation takes on a busy machine.
         timeout: Duration::from_secs(120),
-        ..Options::default()
+        ..EvaluatorOptions::default()
     }
 }
 
@@ -43,8 +43,8 @@ impl NamedProgram {
         Self { directory, name }
     }
 
-    fn options(&self) -> Options {
-        Options {
+    fn options(&self) -> EvaluatorOptions {
+        EvaluatorOptions {
             program: Some(self.directory.join(self.name)),
             ..options()
         }
@@ -62,7 +62,7 @@ impl NamedProgram {
     }
 }
 
-fn evaluator(options: Options) -> Evaluator {
+fn evaluator(options: EvaluatorOptions) -> Evaluator {
     Evaluator::new(options, ResourceMetrics::unregistered())
 }
 

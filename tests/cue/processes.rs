@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::process::Command;
 use std::time::Duration;
 
-use portolan::cue::{Error, Options};
+use portolan::cue::{Error, EvaluatorOptions};
 use serde_json::json;
 
 use super::hostile::ENDLESS;
@@ -14,7 +14,7 @@ use crate::support::eventually::{SOON, eventually};
 #[tokio::test]
 async fn a_process_is_started_for_work_and_a_second_one_only_beside_it() {
     let program = NamedProgram::new("cue-started");
-    let evaluator = evaluator(Options {
+    let evaluator = evaluator(EvaluatorOptions {
         workers: NonZeroUsize::new(2).unwrap(),
         ..program.options()
     });

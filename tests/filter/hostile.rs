@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use portolan::controllers::apprepository::sync::filter::Filter;
+use portolan::controllers::apprepository::sync::filter::ChartFilter;
 use portolan::controllers::apprepository::sync::filter_process::FilterProcesses;
-use portolan::jq::{FilterError, Limits, charts_request};
+use portolan::jq::{FilterError, FilterLimits, charts_request};
 use portolan::runtime::worker_process::WorkerError;
 use proptest::prelude::*;
 use rstest::rstest;
@@ -23,19 +23,19 @@ const CPU_SECONDS: u64 = 2;
 const MIB: u64 = 1024 * 1024;
 
 fn processes(memory: u64, steps: u64) -> FilterProcesses {
-    let limits = Limits {
+    let limits = FilterLimits {
         steps,
         cpu_seconds: CPU_SECONDS,
-        ..Limits::default()
+        ..FilterLimits::default()
     };
     FilterProcesses::new(BINARY.into(), memory, limits)
 }
 
-fn filter(jq: &str, processes: FilterProcesses) -> Filter {
-    Filter::new(processes, Arc::new(rule(jq, &[("$v", "x")])), CancellationToken::new())
+fn filter(jq: &str, processes: FilterProcesses) -> ChartFilter {
+    ChartFilter::new(processes, Arc::new(rule(jq, &[("$v", "x")])), CancellationToken::new())
 }
 
-fn keeps(filter: &mut Filter, charts: &[Value]) -> Result<Vec<bool>, FilterError> {
+fn keeps(filter: &mut ChartFilter, charts: &[Value]) -> Result<Vec<bool>, FilterError> {
     let mut request = charts_request();
     for chart in charts {
         request.extend(format!("{chart}\n").into_bytes());
@@ -243,14 +243,14 @@ fn a_chart_with_many_versions_is_filtered_within_the_limits() {
         .collect();
     let chart = json!({ "name": "large", "chartVersions": versions });
     let rule = "[.chartVersions[] | select(.version | test(\"^1[.]\"))] | length == 25000";
-    let processes = FilterProcesses::new(BINARY.into(), 32 * MIB, Limits::default());
+    let processes = FilterProcesses::new(BINARY.into(), 32 * MIB, FilterLimits::default());
     assert_eq!(keeps(&mut filter(rule, processes), &[chart]), Ok(vec![true]));
 }
 
 #[test]
 fn a_rule_that_nests_deeply_is_compiled_or_refused() {
     // Any result is fine, as long as the error is one of the rule.
-    let size = Limits::default().rule_bytes - 100;
+    let size = FilterLimits::default().rule_bytes - 100;
     let processes = processes(32 * MIB, STEPS);
     for (start, end) in [
         ("(", ")"),

@@ -8,11 +8,11 @@ use std::io::{Cursor, Read};
 
 use portolan::helm::archive;
 use portolan::helm::index::{
-    CacheEntry, CachedIndex, ChangeSink, Chart, ChartStats, DecodeLimits, DigestKey, Maintainer, SharedSplit, Sink,
-    Summary, chart, decode, decode_changes, metadata, newest_first, parse_with_both_parsers,
+    CacheEntry, CachedIndex, ChangeSink, Chart, ChartStats, DecodeLimits, DigestKey, IndexMaintainer, SharedSplit,
+    Sink, Summary, chart, decode, decode_changes, metadata, newest_first, parse_with_both_parsers,
 };
 use portolan::http::credentials;
-use portolan::jq::{Filter, Limits, Rule};
+use portolan::jq::{Filter, FilterLimits, JqRule};
 use portolan::oci;
 use serde_json::{Value, json};
 
@@ -103,7 +103,7 @@ fn written(charts: &[Chart]) -> String {
             })
             .collect();
         let maintainer =
-            |Maintainer { name, email, url }: &Maintainer| json!({ "name": name, "email": email, "url": url });
+            |IndexMaintainer { name, email, url }: &IndexMaintainer| json!({ "name": name, "email": email, "url": url });
         let newest = &mut versions[0];
         newest["description"] = json!(chart.description);
         newest["home"] = json!(chart.home);
@@ -281,7 +281,7 @@ fn with_valid_checksums(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 fn read_archive(bytes: &[u8]) {
-    let limits = archive::Limits {
+    let limits = archive::ArchiveLimits {
         packed_bytes: 1024 * 1024,
         unpacked_bytes: 4 * 1024 * 1024,
         file_bytes: 64 * 1024,
@@ -415,7 +415,7 @@ pub fn dockerconfigjson(bytes: &[u8]) {
 /// Compiles a filter rule. Only a child process bounds its evaluation (tests/filter/hostile.rs).
 pub fn filter_rule(bytes: &[u8]) {
     let Ok(jq) = std::str::from_utf8(bytes) else { return };
-    let rule = Rule {
+    let rule = JqRule {
         jq: jq.to_owned(),
         variables: [("$var0".to_owned(), "loki".to_owned())].into(),
     };
@@ -423,7 +423,7 @@ pub fn filter_rule(bytes: &[u8]) {
     let compile = std::thread::Builder::new()
         .stack_size(256 * 1024 * 1024)
         .spawn(move || {
-            let error = Filter::compile(&rule, Limits::default()).err();
+            let error = Filter::compile(&rule, FilterLimits::default()).err();
             error.map(|error| (error.reason(), error.to_string()))
         });
     if let Some((reason, text)) = compile.expect("a thread").join().expect("no panic") {

@@ -10,7 +10,9 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use portolan::runtime::leader_election::{Candidacy, LeaderGuard, Lost, Marks, Metrics, Timing, WriteFence};
+use portolan::runtime::leader_election::{
+    Candidacy, LeaderElectionMetrics, LeaderGuard, Lost, Marks, Timing, WriteFence,
+};
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 
@@ -55,7 +57,7 @@ impl World {
             lease: NAME.to_owned(),
             ..Marks::default()
         };
-        let shared = (fence, &Metrics::default());
+        let shared = (fence, &LeaderElectionMetrics::default());
         Contender(Candidacy::new(
             client,
             &self.namespace,

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use portolan::controllers::oam::context::Context;
-use portolan::controllers::oam::render::component::{Base, Component, Rendered, Template, render};
+use portolan::controllers::oam::render::component::{Base, DefinitionTemplate, Rendered, TemplatedComponent, render};
 use portolan::controllers::oam::render::identity::render_hash::render_hash;
 use portolan::controllers::oam::render::identity::{Owner, Part, identify};
 use serde::Deserialize;
@@ -34,10 +34,10 @@ impl Definitions {
     }
 
     /// Returns the template of a component or trait with its properties.
-    fn template<'a>(&'a self, directory: &str, part: &'a Value) -> Template<'a> {
+    fn template<'a>(&'a self, directory: &str, part: &'a Value) -> DefinitionTemplate<'a> {
         let name = part["type"].as_str().unwrap();
         let source = self.0.get(&format!("{directory}/{name}"));
-        Template {
+        DefinitionTemplate {
             name,
             source: source.unwrap_or_else(|| panic!("no definition {name}")),
             properties: part.get("properties"),
@@ -48,8 +48,8 @@ impl Definitions {
 
     async fn render(&self, name: &str, component: &Value, traits: &Value, context: &Value) -> Result<Rendered, String> {
         let traits = traits.as_array().into_iter().flatten();
-        let traits: Vec<Template<'_>> = traits.map(|one| self.template("traits", one)).collect();
-        let component = Component {
+        let traits: Vec<DefinitionTemplate<'_>> = traits.map(|one| self.template("traits", one)).collect();
+        let component = TemplatedComponent {
             name,
             base: Base::Template(self.template("components", component)),
             traits: &traits,

@@ -1,12 +1,12 @@
 //! Health policies, custom status and details, evaluated.
 
 use portolan::controllers::oam::context::Context;
-use portolan::controllers::oam::render::health::{Health, StatusTemplates, evaluate_health};
+use portolan::controllers::oam::render::health::{Health, HealthTemplates, evaluate_health};
 use serde_json::{Value, json};
 
 use super::{evaluator, starter_text};
 
-async fn health(templates: StatusTemplates<'_>, output: Value) -> Health {
+async fn health(templates: HealthTemplates<'_>, output: Value) -> Health {
     let context = json!({"name": "web", "output": output});
     evaluate_health(
         &evaluator(),
@@ -18,7 +18,7 @@ async fn health(templates: StatusTemplates<'_>, output: Value) -> Health {
     .unwrap()
 }
 
-const DEPLOYMENT: StatusTemplates<'_> = StatusTemplates {
+const DEPLOYMENT: HealthTemplates<'_> = HealthTemplates {
     definition: "webservice",
     details: None,
     health_policy: Some(
@@ -57,7 +57,7 @@ async fn health_and_message_follow_the_live_object() {
 
 #[tokio::test]
 async fn a_health_policy_that_can_not_be_evaluated_is_unhealthy_and_says_why() {
-    let templates = StatusTemplates {
+    let templates = HealthTemplates {
         custom_status: None,
         ..DEPLOYMENT
     };
@@ -69,7 +69,7 @@ async fn a_health_policy_that_can_not_be_evaluated_is_unhealthy_and_says_why() {
 
 #[tokio::test]
 async fn details_are_texts_and_known_to_health_and_message() {
-    let templates = StatusTemplates {
+    let templates = HealthTemplates {
         definition: "webservice",
         details: Some(
             r#"
@@ -111,10 +111,10 @@ if replicas > 1 {
 async fn an_annotation_makes_a_workload_healthy() {
     for component in ["statefulset", "webservice"] {
         let policy = starter_text(&format!("components/{component}"), "/spec/status/healthPolicy");
-        let templates = StatusTemplates {
+        let templates = HealthTemplates {
             definition: component,
             health_policy: Some(&policy),
-            ..StatusTemplates::default()
+            ..HealthTemplates::default()
         };
         let live = |annotations: Value| {
             json!({

@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use portolan::budget::ResourceMetrics;
 use portolan::controllers::oam::context::Context;
-use portolan::controllers::oam::render::component::{Base, Component, Rendered, Template, render};
+use portolan::controllers::oam::render::component::{Base, DefinitionTemplate, Rendered, TemplatedComponent, render};
 use portolan::controllers::oam::render::evaluate::{Evaluate, NamespaceEvaluator};
-use portolan::cue::{Evaluator, Options};
+use portolan::cue::{Evaluator, EvaluatorOptions};
 use serde_json::{Value, json};
 
 use crate::support::cue::executable;
@@ -28,12 +28,12 @@ use crate::support::project;
 fn evaluator() -> NamespaceEvaluator<'static> {
     static POOL: OnceLock<Evaluator> = OnceLock::new();
     let pool = POOL.get_or_init(|| {
-        let options = Options {
+        let options = EvaluatorOptions {
             program: Some(executable()),
             workers: NonZeroUsize::MIN.saturating_add(1),
             // Far more than any evaluation takes on a busy machine.
             timeout: Duration::from_secs(120),
-            ..Options::default()
+            ..EvaluatorOptions::default()
         };
         Evaluator::new(options, ResourceMetrics::unregistered())
     });
@@ -95,10 +95,10 @@ impl Case {
     /// Renders component `web` with traits `t0`, `t1`, …
     async fn render_by<V: Evaluate>(&self, evaluator: &V) -> Result<Value, String> {
         let names: Vec<String> = (0..self.traits.len()).map(|index| format!("t{index}")).collect();
-        let traits: Vec<Template<'_>> = names
+        let traits: Vec<DefinitionTemplate<'_>> = names
             .iter()
             .zip(&self.traits)
-            .map(|(name, (source, properties))| Template {
+            .map(|(name, (source, properties))| DefinitionTemplate {
                 name,
                 source,
                 properties: Some(properties),
@@ -110,9 +110,9 @@ impl Case {
             "name": "web", "appName": "shop", "namespace": "default",
             "clusterVersion": {"major": "1", "minor": self.minor},
         });
-        let component = Component {
+        let component = TemplatedComponent {
             name: "web",
-            base: Base::Template(Template {
+            base: Base::Template(DefinitionTemplate {
                 name: "component",
                 source: &self.template,
                 properties: Some(&self.properties),

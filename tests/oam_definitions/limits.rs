@@ -5,8 +5,8 @@ use portolan::api::oam::DefinitionKind;
 
 use super::*;
 
-fn limited(limit: usize) -> Settings {
-    Settings {
+fn limited(limit: usize) -> DefinitionSettings {
+    DefinitionSettings {
         revision_limit: limit,
         ..settings()
     }

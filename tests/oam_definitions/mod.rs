@@ -17,10 +17,10 @@ use parking_lot::Mutex;
 use portolan::api::oam::{DefinitionKind, DefinitionRevision, crds};
 use portolan::budget::{Budget, Budgets, ResourceMetrics};
 use portolan::controllers::oam::definitions::{
-    DefinitionBudgets, DefinitionCaches, DefinitionChange, IsInUse, Settings, class, classes, enqueue_all,
+    DefinitionBudgets, DefinitionCaches, DefinitionChange, DefinitionSettings, IsInUse, class, classes, enqueue_all,
 };
-use portolan::cue::{Evaluator, Options};
-use portolan::runtime::controller::{Metrics, WorkerPool};
+use portolan::cue::{Evaluator, EvaluatorOptions};
+use portolan::runtime::controller::{WorkerMetrics, WorkerPool};
 use portolan::runtime::workqueue::{self, ClassLimits, Queue};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -48,8 +48,8 @@ pub struct Controller {
     _tasks: JoinSet<()>,
 }
 
-pub fn settings() -> Settings {
-    Settings {
+pub fn settings() -> DefinitionSettings {
+    DefinitionSettings {
         revision_limit: 20,
         compat_version: "v1.11.0".to_owned(),
         is_version_required: false,
@@ -72,7 +72,7 @@ impl Site {
         self.controller_with(settings(), Arc::new(|_, _| false)).await
     }
 
-    pub async fn controller_with(&self, settings: Settings, is_in_use: IsInUse) -> Controller {
+    pub async fn controller_with(&self, settings: DefinitionSettings, is_in_use: IsInUse) -> Controller {
         Controller::start(control_plane().await, &self.namespace, &settings, &is_in_use).await
     }
 
@@ -170,16 +170,21 @@ impl Site {
 }
 
 impl Controller {
-    pub async fn start(server: &ControlPlane, namespace: &str, settings: &Settings, is_in_use: &IsInUse) -> Self {
+    pub async fn start(
+        server: &ControlPlane,
+        namespace: &str,
+        settings: &DefinitionSettings,
+        is_in_use: &IsInUse,
+    ) -> Self {
         let proxy = FaultProxy::in_front_of(server).await;
         let client = client_of(server, &proxy).await;
         let mut registry = Registry::default();
         let limits = DefinitionKind::ALL.map(|kind| (class(kind), ClassLimits::workers(1)));
-        let queue_settings = workqueue::Settings {
+        let queue_settings = workqueue::QueueSettings {
             classes: limits.to_vec(),
-            ..workqueue::Settings::default()
+            ..workqueue::QueueSettings::default()
         };
-        let queue = Queue::new(queue_settings, &workqueue::Metrics::register(&mut registry));
+        let queue = Queue::new(queue_settings, &workqueue::WorkqueueMetrics::register(&mut registry));
         let memory = DefinitionBudgets {
             tenants: Budget::new("test", 64 << 20),
             shared: Budget::new("test", 64 << 20),
@@ -199,7 +204,7 @@ impl Controller {
             queue.clone(),
             classes,
             Budgets::default(),
-            Metrics::register(&mut registry),
+            WorkerMetrics::register(&mut registry),
         );
         let changes = Arc::<Mutex<Vec<_>>>::default();
         let mut tasks = JoinSet::new();
@@ -258,11 +263,11 @@ impl Controller {
 fn evaluator() -> &'static Evaluator {
     static POOL: OnceLock<Evaluator> = OnceLock::new();
     POOL.get_or_init(|| {
-        let options = Options {
+        let options = EvaluatorOptions {
             program: Some(executable()),
             // Far more than any evaluation takes on a busy machine.
             timeout: Duration::from_secs(120),
-            ..Options::default()
+            ..EvaluatorOptions::default()
         };
         Evaluator::new(options, ResourceMetrics::unregistered())
     })

@@ -143,7 +143,7 @@ async fn an_annotation_names_the_revision() {
 #[tokio::test]
 async fn definitions_of_another_controller_are_left_alone() {
     let site = Site::new().await;
-    let required = Settings {
+    let required = DefinitionSettings {
         is_version_required: true,
         ..settings()
     };

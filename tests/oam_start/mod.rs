@@ -12,7 +12,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use portolan::api::oam::crds;
-use portolan::runtime::leader_election::{Candidacy, Marks, Metrics, Timing, WriteFence};
+use portolan::runtime::leader_election::{Candidacy, LeaderElectionMetrics, Marks, Timing, WriteFence};
 use rstest::rstest;
 use serde_json::json;
 use tokio::sync::OnceCell;
@@ -216,7 +216,7 @@ async fn without_leader_election_the_start_is_refused_while_another_process_rene
         shards,
         ..Marks::default()
     };
-    let shared = (&WriteFence::default(), &Metrics::default());
+    let shared = (&WriteFence::default(), &LeaderElectionMetrics::default());
     let mut candidacy = Candidacy::new(&client, &site.namespace, &marks, "vela-core_1", timing, shared);
     let (_, guard) = candidacy.acquire().await;
     let mut refused = site.start(&[]);

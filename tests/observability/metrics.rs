@@ -152,7 +152,7 @@ async fn the_page_of_metrics_lists_each_metric_with_its_type_and_labels() {
 /// suffix of counters. The registry shows them only in its debug output.
 fn registered() -> BTreeSet<String> {
     let mut registry = Registry::default();
-    let _metrics = setup::Metrics::register(&mut registry, &budget::Metrics::default(), None);
+    let _metrics = setup::ManagerMetrics::register(&mut registry, &budget::Metrics::default(), None);
     let _of_serve = AccessMetrics::register(&mut registry, budget::ResourceMetrics::unregistered());
     let name = Regex::new("Descriptor \\{ name: \"([a-z_]+)\"").unwrap();
     let _requests = portolan::serve::metrics::ServeMetrics::register(&mut registry);

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use portolan::budget::ResourceMetrics;
-use portolan::cue::{Evaluator, Options};
+use portolan::cue::{Evaluator, EvaluatorOptions};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -81,12 +81,12 @@ async fn evaluate(view: &str, parameters: &Value, result: &Value) -> Value {
     let package = import.trim_start_matches("import \"vela/").trim_end_matches('"');
     let function = body.split_once(&format!("found: {package}.#")).unwrap().1;
     let function = function.split_once(' ').unwrap().0;
-    let options = Options {
+    let options = EvaluatorOptions {
         program: Some(executable()),
         workers: NonZeroUsize::MIN,
         // Far more than any evaluation takes on a busy machine.
         timeout: Duration::from_secs(120),
-        ..Options::default()
+        ..EvaluatorOptions::default()
     };
     let members = result.as_object().unwrap().iter();
     let members: String = members.map(|(name, value)| format!("{name}: {value}, ")).collect();

@@ -6,10 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use portolan::api::NamespacedName;
 use portolan::budget::Budgets;
-use portolan::catalog::{Catalog, ChartInfo, Database, Login, Settings as CatalogSettings};
+use portolan::catalog::{Catalog, CatalogSettings, ChartInfo, Database, Login};
 use portolan::controllers::apprepository::decision::SyncMode;
 use portolan::controllers::apprepository::metrics::RepositoryMetrics;
-use portolan::controllers::apprepository::running_syncs::Attempt;
+use portolan::controllers::apprepository::running_syncs::SyncAttempt;
 use portolan::controllers::apprepository::secrets::source::CredentialSource;
 use portolan::controllers::apprepository::spec::{Defaults, OneShot, ProxyNamespaces, RepositoryKind, RepositorySpec};
 use portolan::controllers::apprepository::sync::filter_process::FilterProcesses;
@@ -107,7 +107,7 @@ impl Site {
             decode_limits: DecodeLimits::default(),
             budgets: Budgets::default(),
             index_memory: 64 * 1024 * 1024,
-            filters: FilterProcesses::new(BINARY.into(), 32 * 1024 * 1024, filter::Limits::default()),
+            filters: FilterProcesses::new(BINARY.into(), 32 * 1024 * 1024, filter::FilterLimits::default()),
             verify_delta: true,
             check_digests: Duration::from_secs(24 * 3600),
             keep_removed: None,
@@ -174,10 +174,10 @@ impl Site {
     }
 
     pub async fn attempt(&self, mode: SyncMode) -> SyncResult {
-        self.attempt_as(mode, Attempt::default()).await
+        self.attempt_as(mode, SyncAttempt::default()).await
     }
 
-    pub async fn attempt_as(&self, mode: SyncMode, attempt: Attempt) -> SyncResult {
+    pub async fn attempt_as(&self, mode: SyncMode, attempt: SyncAttempt) -> SyncResult {
         let previous = self.syncer.record(&name()).await.unwrap();
         let request = SyncRequest {
             spec: self.declaration.clone(),

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use portolan::controllers::apprepository::decision::{SyncMode, is_slow};
-use portolan::controllers::apprepository::running_syncs::Attempt;
+use portolan::controllers::apprepository::running_syncs::SyncAttempt;
 
 use super::site::{Site, list};
 use crate::support::chart_server::Fault;
 
 /// Returns an attempt that has waited for this time for a response.
-async fn unanswered(time: Duration) -> Attempt {
-    let attempt = Attempt::default();
+async fn unanswered(time: Duration) -> SyncAttempt {
+    let attempt = SyncAttempt::default();
     let request = attempt.requests.begin();
     tokio::time::pause();
     tokio::time::advance(time).await;
@@ -40,7 +40,7 @@ async fn failed_syncs_that_waited_over_a_minute_are_counted_until_one_succeeds()
 async fn an_aborted_sync_makes_its_repository_slow() {
     let site = Site::new(&["harbour"]).await;
     site.publish("harbour", &["1.0.0"]);
-    let attempt = Attempt::default();
+    let attempt = SyncAttempt::default();
     attempt.requests.abort();
     let record = site.attempt_as(SyncMode::Complete, attempt).await.record;
     assert_eq!(record.state.reason, "DownloadAborted");

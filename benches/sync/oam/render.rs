@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use portolan::budget::ResourceMetrics;
 use portolan::controllers::oam::context::Context;
-use portolan::controllers::oam::render::component::{Base, Component, Template, render};
+use portolan::controllers::oam::render::component::{Base, DefinitionTemplate, TemplatedComponent, render};
 use portolan::controllers::oam::render::evaluate::NamespaceEvaluator;
-use portolan::cue::{self, Evaluator, Options};
+use portolan::cue::{self, Evaluator, EvaluatorOptions};
 use serde_json::{Value, json};
 
 use crate::report::{Cpu, Row};
@@ -20,10 +20,10 @@ use crate::support::{cue::executable, project};
 const RENDERS: usize = 100;
 
 pub async fn run() -> Vec<Row> {
-    let options = Options {
+    let options = EvaluatorOptions {
         program: Some(executable()),
         workers: NonZeroUsize::MIN,
-        ..Options::default()
+        ..EvaluatorOptions::default()
     };
     let evaluator = Evaluator::new(options, ResourceMetrics::unregistered());
     let ports = json!([{ "port": 8080, "expose": true }]);
@@ -45,14 +45,17 @@ pub async fn run() -> Vec<Row> {
         ("annotations", json!({ "description": "measured" })),
     ];
     let sources = parts.each_ref().map(|(name, _)| source(name));
-    let templates = parts.iter().zip(&sources).map(|((name, properties), source)| Template {
-        name,
-        source,
-        properties: Some(properties),
-        is_strict: false,
-        has_status: false,
-    });
-    let templates: Vec<Template<'_>> = templates.collect();
+    let templates = parts
+        .iter()
+        .zip(&sources)
+        .map(|((name, properties), source)| DefinitionTemplate {
+            name,
+            source,
+            properties: Some(properties),
+            is_strict: false,
+            has_status: false,
+        });
+    let templates: Vec<DefinitionTemplate<'_>> = templates.collect();
     let [webservice, traits @ ..] = templates.as_slice() else {
         panic!("there are templates");
     };
@@ -74,12 +77,12 @@ fn source(name: &str) -> String {
 async fn measure(
     title: &str,
     evaluator: &Evaluator,
-    webservice: Template<'_>,
-    traits: &[Template<'_>],
+    webservice: DefinitionTemplate<'_>,
+    traits: &[DefinitionTemplate<'_>],
     limit: f64,
 ) -> Row {
     let context = json!({ "name": "web", "appName": "shop", "namespace": "default" });
-    let component = Component {
+    let component = TemplatedComponent {
         name: "web",
         base: Base::Template(webservice),
         traits,

@@ -119,17 +119,17 @@ impl Serialize for ApplicationSpec {
 
 impl<'de> Deserialize<'de> for ApplicationSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Wrapper(ApplicationSpec);
+        struct SpecWrapper(ApplicationSpec);
 
-        impl<'de> Deserialize<'de> for Wrapper {
+        impl<'de> Deserialize<'de> for SpecWrapper {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                ApplicationSpec::deserialize(deserializer).map(Wrapper)
+                ApplicationSpec::deserialize(deserializer).map(SpecWrapper)
             }
         }
 
         // serde treats an absent optional field as null.
-        let spec = Option::<Wrapper>::deserialize(deserializer)?;
-        Ok(spec.map(|Wrapper(spec)| spec).unwrap_or_default())
+        let spec = Option::<SpecWrapper>::deserialize(deserializer)?;
+        Ok(spec.map(|SpecWrapper(spec)| spec).unwrap_or_default())
     }
 }
 

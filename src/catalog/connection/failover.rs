@@ -14,7 +14,7 @@ const MAX_IN_A_ROW: u32 = 3;
 
 /// The generation of connections: connections that were opened before its start are retired.
 #[derive(Debug, Default)]
-pub(in crate::catalog) struct Generation(Mutex<State>);
+pub(in crate::catalog) struct ConnectionGeneration(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -22,7 +22,7 @@ struct State {
     in_a_row: u32,
 }
 
-impl Generation {
+impl ConnectionGeneration {
     /// Starts a new generation, at most once in five seconds.
     pub(in crate::catalog) fn retire_all(&self) {
         let mut state = self.0.lock();
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn older_connections_are_retired_and_new_ones_are_not() {
-        let generation = Generation::default();
+        let generation = ConnectionGeneration::default();
         assert!(!generation.is_retired(Duration::from_secs(60)));
         generation.retire_all();
         assert!(generation.is_retired(Duration::from_secs(60)));
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_generation_starts_at_most_once_in_five_seconds() {
-        let generation = Generation::default();
+        let generation = ConnectionGeneration::default();
         for _ in 0..10 {
             generation.retire_all();
         }
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_write_ends_the_count_of_generations() {
-        let generation = Generation::default();
+        let generation = ConnectionGeneration::default();
         for _ in 0..MAX_IN_A_ROW {
             generation.0.lock().started = None;
             generation.retire_all();

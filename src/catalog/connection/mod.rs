@@ -44,7 +44,7 @@ const BEGIN_WITH_TIMEOUTS: &str = "BEGIN; SET LOCAL lock_timeout = '5s'; SET LOC
 /// A connection of a pool, closed on drop unless [`Connection::release`] was called.
 pub(super) struct Connection {
     inner: Engine<SqlitePoolConnection, PostgresConnection>,
-    progress: Progress,
+    progress: CallProgress,
     answers: LastAnswer,
     has_statement: bool,
     has_session: bool,
@@ -61,7 +61,7 @@ impl Connection {
     ) -> Self {
         Self {
             inner,
-            progress: Progress::default(),
+            progress: CallProgress::default(),
             answers,
             has_statement: false,
             has_session,
@@ -85,7 +85,7 @@ impl Connection {
         self.inner.choose(sqlite, postgres)
     }
 
-    pub(super) fn progress(&self) -> Progress {
+    pub(super) fn progress(&self) -> CallProgress {
         self.progress.clone()
     }
 
@@ -183,15 +183,15 @@ async fn begin<DB: Database>(connection: &mut DB::Connection, statement: Option<
 
 /// The time of the last statement that a call began.
 #[derive(Clone, Debug)]
-pub(super) struct Progress(Arc<Mutex<Instant>>);
+pub(super) struct CallProgress(Arc<Mutex<Instant>>);
 
-impl Default for Progress {
+impl Default for CallProgress {
     fn default() -> Self {
         Self(Arc::new(Mutex::new(Instant::now())))
     }
 }
 
-impl Progress {
+impl CallProgress {
     fn touch(&self) {
         *self.0.lock() = Instant::now();
     }
@@ -227,7 +227,7 @@ mod tests {
     const COMMIT: &str = "write the charts";
     const TOTAL: Duration = Duration::from_secs(15 * 60);
 
-    async fn statements(progress: &Progress, count: u32, duration: Duration) -> Result<(), Error> {
+    async fn statements(progress: &CallProgress, count: u32, duration: Duration) -> Result<(), Error> {
         for _ in 0..count {
             progress.touch();
             tokio::time::sleep(duration).await;
@@ -237,14 +237,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_call_goes_on_as_long_as_its_statements_complete() {
-        let progress = Progress::default();
+        let progress = CallProgress::default();
         let work = statements(&progress, 20, Duration::from_secs(29));
         progress.within(COMMIT, TOTAL, work).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_ends_with_a_statement_that_does_not_complete() {
-        let progress = Progress::default();
+        let progress = CallProgress::default();
         let started = Instant::now();
         let work = statements(&progress, 1, Duration::from_secs(3600));
         let error = progress.within(COMMIT, TOTAL, work).await.unwrap_err();
@@ -259,7 +259,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_call_ends_after_its_total_time() {
-        let progress = Progress::default();
+        let progress = CallProgress::default();
         let started = Instant::now();
         let work = statements(&progress, 1000, Duration::from_secs(10));
         let error = progress.within(COMMIT, TOTAL, work).await.unwrap_err();

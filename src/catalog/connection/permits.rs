@@ -51,7 +51,7 @@ struct State {
     /// The last turn of each namespace that waits or holds permits.
     turns: HashMap<String, u64>,
     held: HashMap<String, Held>,
-    waiting: Vec<Waiter>,
+    waiting: Vec<PermitWaiter>,
 }
 
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ struct Held {
 }
 
 #[derive(Debug)]
-struct Waiter {
+struct PermitWaiter {
     usage: Usage,
     namespace: String,
     sender: oneshot::Sender<Permit>,
@@ -131,7 +131,7 @@ impl Permits {
     pub(super) async fn acquire(&self, usage: Usage, namespace: &str, timeout: Duration) -> Option<Permit> {
         let started = Instant::now();
         let (sender, receiver) = oneshot::channel();
-        self.0.state.lock().waiting.push(Waiter {
+        self.0.state.lock().waiting.push(PermitWaiter {
             usage,
             namespace: namespace.to_owned(),
             sender,
@@ -184,7 +184,7 @@ impl Shared {
 }
 
 impl State {
-    fn can_grant(&self, waiter: &Waiter) -> bool {
+    fn can_grant(&self, waiter: &PermitWaiter) -> bool {
         let reserved = usize::from(self.limit > 1);
         match waiter.usage {
             Usage::Reserved => self.used < self.limit,

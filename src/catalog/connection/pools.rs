@@ -12,7 +12,7 @@ use sqlx::{
 use tokio::time::Instant;
 
 use super::answers::LastAnswer;
-use super::failover::Generation;
+use super::failover::ConnectionGeneration;
 use super::permits::{Permit, Permits, Usage};
 use super::postgres_pool::PostgresPool;
 use super::sqlite_file::SqliteFile;
@@ -52,7 +52,7 @@ pub(in crate::catalog) struct Pools {
     engine: Engine<SqliteDatabase, PostgresPool>,
     permits: Permits,
     answers: LastAnswer,
-    generation: Arc<Generation>,
+    generation: Arc<ConnectionGeneration>,
     pooler: Pooler,
 }
 
@@ -103,7 +103,7 @@ impl Pools {
 
     pub(in crate::catalog) fn postgres_lazy(options: &PgConnectOptions, settings: &PoolSettings<'_>) -> Self {
         let connections = usize::try_from(settings.connections.max(1)).unwrap_or(usize::MAX);
-        let (generation, pooler) = (Arc::<Generation>::default(), settings.pooler);
+        let (generation, pooler) = (Arc::<ConnectionGeneration>::default(), settings.pooler);
         Self {
             engine: Engine::Postgres(PostgresPool::new(options, pooler, Arc::clone(&generation))),
             permits: Permits::new(connections, settings.metrics.clone()),
@@ -235,7 +235,7 @@ impl Pools {
         }
     }
 
-    pub(in crate::catalog) fn generation(&self) -> &Generation {
+    pub(in crate::catalog) fn generation(&self) -> &ConnectionGeneration {
         &self.generation
     }
 
@@ -331,13 +331,13 @@ mod tests {
 
     use super::*;
     use crate::budget::{Budgets, Sizes, leave_runtime};
-    use crate::catalog::{Catalog, Database, Login, Settings};
+    use crate::catalog::{Catalog, CatalogSettings, Database, Login};
 
     #[tokio::test]
     async fn a_transaction_after_large_work_waits_for_no_cpu_permit() {
         let directory = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", directory.path().join("catalog.db").display());
-        let settings = Settings::new(Database::parse(&url, &Login::default()).unwrap());
+        let settings = CatalogSettings::new(Database::parse(&url, &Login::default()).unwrap());
         let catalog = Catalog::open(&settings).await.unwrap();
         let budgets = Budgets::new(Sizes {
             cpu_permits: 1,

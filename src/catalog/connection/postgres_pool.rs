@@ -11,7 +11,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, Executor, PgConnection};
 use tokio::time::{Instant, timeout};
 
-use super::failover::Generation;
+use super::failover::ConnectionGeneration;
 use crate::catalog::{Error, Password, Pooler};
 
 /// Short, because waiting blocks a worker, and the caller retries anyway.
@@ -39,15 +39,15 @@ pub(super) struct PostgresPool(Arc<Shared>);
 struct Shared {
     options: RwLock<PgConnectOptions>,
     pooler: Pooler,
-    generation: Arc<Generation>,
+    generation: Arc<ConnectionGeneration>,
     /// The connection that was used last is used first, so that surplus connections become too old.
-    idle: Mutex<Vec<Idle>>,
+    idle: Mutex<Vec<IdleSession>>,
     open: Arc<AtomicUsize>,
     is_closed: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Idle {
+struct IdleSession {
     session: Session,
     since: Instant,
 }
@@ -56,20 +56,20 @@ struct Idle {
 struct Session {
     connection: PgConnection,
     opened: Instant,
-    _counted: Counted,
+    _counted: OpenCount,
 }
 
 #[derive(Debug)]
-struct Counted(Arc<AtomicUsize>);
+struct OpenCount(Arc<AtomicUsize>);
 
-impl Counted {
+impl OpenCount {
     fn new(open: &Arc<AtomicUsize>) -> Self {
         open.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(open))
     }
 }
 
-impl Drop for Counted {
+impl Drop for OpenCount {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -101,13 +101,13 @@ impl PostgresConnection {
         let Self { session, pool } = self;
         if !session.connection.is_in_transaction() && !pool.0.is_closed.load(Ordering::Acquire) {
             let since = Instant::now();
-            pool.0.idle.lock().push(Idle { session, since });
+            pool.0.idle.lock().push(IdleSession { session, since });
         }
     }
 }
 
 impl PostgresPool {
-    pub(super) fn new(options: &PgConnectOptions, pooler: Pooler, generation: Arc<Generation>) -> Self {
+    pub(super) fn new(options: &PgConnectOptions, pooler: Pooler, generation: Arc<ConnectionGeneration>) -> Self {
         Self(Arc::new(Shared {
             options: RwLock::new(options.clone().disable_statement_logging()),
             pooler,
@@ -161,14 +161,14 @@ impl PostgresPool {
     pub(super) async fn close(&self) {
         self.0.is_closed.store(true, Ordering::Release);
         let idle = std::mem::take(&mut *self.0.idle.lock());
-        let close = |idle: Idle| timeout(PING_TIMEOUT, idle.session.connection.close());
+        let close = |idle: IdleSession| timeout(PING_TIMEOUT, idle.session.connection.close());
         // A server that does not respond notices the end of the connection.
         let _ = futures::future::join_all(idle.into_iter().map(close)).await;
     }
 
     async fn idle_session(&self) -> Option<Session> {
         loop {
-            let Idle { mut session, since } = self.take_idle()?;
+            let IdleSession { mut session, since } = self.take_idle()?;
             if since.elapsed() < MAX_IDLE_WITHOUT_PING {
                 return Some(session);
             }
@@ -180,9 +180,9 @@ impl PostgresPool {
     }
 
     /// Takes the connection that was used last, and closes connections that are too old.
-    fn take_idle(&self) -> Option<Idle> {
+    fn take_idle(&self) -> Option<IdleSession> {
         let mut idle = self.0.idle.lock();
-        idle.retain(|Idle { session, since }| {
+        idle.retain(|IdleSession { session, since }| {
             let age = session.opened.elapsed();
             since.elapsed() < MAX_IDLE && age < MAX_AGE && !self.0.generation.is_retired(age)
         });
@@ -198,7 +198,7 @@ impl PostgresPool {
         Ok(Session {
             connection,
             opened: Instant::now(),
-            _counted: Counted::new(&self.0.open),
+            _counted: OpenCount::new(&self.0.open),
         })
     }
 }

@@ -20,17 +20,17 @@ pub struct SqliteFile {
 }
 
 /// Device and inode.
-type Identity = Option<(u64, u64)>;
+type FileIdentity = Option<(u64, u64)>;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct OpenFile {
-    database: Identity,
+    database: FileIdentity,
     /// The write-ahead log, which exists while the database is open.
-    log: Identity,
+    log: FileIdentity,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileState {
+pub enum SqliteFileState {
     Same,
     Deleted,
     Replaced,
@@ -80,16 +80,16 @@ impl SqliteFile {
         PathBuf::from(path)
     }
 
-    pub fn state(&self) -> io::Result<FileState> {
+    pub fn state(&self) -> io::Result<SqliteFileState> {
         let current = identity(&self.path)?;
         if current.is_none() {
-            return Ok(FileState::Deleted);
+            return Ok(SqliteFileState::Deleted);
         }
         if current != self.open.lock().database {
-            return Ok(FileState::Replaced);
+            return Ok(SqliteFileState::Replaced);
         }
         self.remember_log();
-        Ok(FileState::Same)
+        Ok(SqliteFileState::Same)
     }
 
     pub async fn origins(&self) -> Result<Vec<String>, Error> {
@@ -110,7 +110,7 @@ impl SqliteFile {
     }
 }
 
-fn identity(path: &Path) -> io::Result<Identity> {
+fn identity(path: &Path) -> io::Result<FileIdentity> {
     match fs::metadata(path) {
         Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -126,15 +126,15 @@ impl Catalog {
             return Ok(false);
         };
         match file.state().map_err(sqlx::Error::Io)? {
-            FileState::Same => {
+            SqliteFileState::Same => {
                 self.0.is_foreign_file.store(false, Ordering::Relaxed);
                 return Ok(false);
             }
-            FileState::Deleted => {
+            SqliteFileState::Deleted => {
                 self.0.is_foreign_file.store(false, Ordering::Relaxed);
                 tracing::error!(path = %file.path().display(), "database file was deleted, creating it");
             }
-            FileState::Replaced => {
+            SqliteFileState::Replaced => {
                 let origins = file
                     .origins()
                     .await
@@ -174,11 +174,11 @@ mod tests {
         let path = directory.path().join("portolan.db");
         fs::write(&path, "").unwrap();
         let file = SqliteFile::new(&path);
-        assert_eq!(file.state().unwrap(), FileState::Same);
+        assert_eq!(file.state().unwrap(), SqliteFileState::Same);
         fs::write(directory.path().join("other.db"), "").unwrap();
         fs::rename(directory.path().join("other.db"), &path).unwrap();
-        assert_eq!(file.state().unwrap(), FileState::Replaced);
+        assert_eq!(file.state().unwrap(), SqliteFileState::Replaced);
         fs::remove_file(&path).unwrap();
-        assert_eq!(file.state().unwrap(), FileState::Deleted);
+        assert_eq!(file.state().unwrap(), SqliteFileState::Deleted);
     }
 }

@@ -34,13 +34,13 @@ pub(in crate::catalog) struct WriteHistory {
 }
 
 /// Canceled when it is dropped.
-type Test = RemoteHandle<Result<(), String>>;
+type WriteTest = RemoteHandle<Result<(), String>>;
 
 #[derive(Debug, Default)]
 struct Tests {
     last: Option<(Instant, Result<(), String>)>,
     /// The next test continues with it: a distant server answers each statement, and not all of them in time.
-    unfinished: Option<Test>,
+    unfinished: Option<WriteTest>,
 }
 
 impl WriteHistory {
@@ -95,7 +95,7 @@ impl Catalog {
     }
 
     /// Asks on a connection of the pool, and soon beside it on a new one. Any answer shows that the server can be reached.
-    async fn test_postgres(&self, unfinished: &mut Option<Test>) -> Result<(), String> {
+    async fn test_postgres(&self, unfinished: &mut Option<WriteTest>) -> Result<(), String> {
         let is_write_fresh = self.0.writes.is_fresh();
         let start = Instant::now();
         let mut running = unfinished.take().unwrap_or_else(|| self.start_test(is_write_fresh));
@@ -136,7 +136,7 @@ impl Catalog {
         }
     }
 
-    fn start_test(&self, is_write_fresh: bool) -> Test {
+    fn start_test(&self, is_write_fresh: bool) -> WriteTest {
         let catalog = self.clone();
         let test = async move {
             let tested = if is_write_fresh {

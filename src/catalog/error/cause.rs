@@ -5,7 +5,7 @@ use sqlx::postgres::PgDatabaseError;
 use sqlx::sqlite::SqliteError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum ErrorCause {
     Unreachable,
     Tls,
     /// No connection of the pool was free in time.
@@ -36,7 +36,7 @@ pub enum Cause {
     Client,
 }
 
-impl Cause {
+impl ErrorCause {
     pub(super) fn of(error: &sqlx::Error) -> Self {
         use sqlx::Error as E;
         match error {
@@ -200,48 +200,48 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case("42P01", Cause::TableMissing)]
-    #[case("42703", Cause::ColumnMissing)]
-    #[case("40001", Cause::Busy)]
-    #[case("40P01", Cause::Busy)]
-    #[case("55P03", Cause::Locked)]
-    #[case("53300", Cause::TooManyConnections)]
-    #[case("57014", Cause::Busy)]
-    #[case("23503", Cause::ForeignKey)]
-    #[case("53100", Cause::DiskFull)]
-    #[case("57P01", Cause::Unreachable)]
-    #[case("57P03", Cause::Unreachable)]
-    #[case("08006", Cause::Unreachable)]
-    #[case("25006", Cause::Standby)]
-    #[case("26000", Cause::Pooler)]
-    #[case("08P01", Cause::Pooler)]
-    #[case("28P01", Cause::LoginFailed)]
-    #[case("22P05", Cause::InvalidData)]
-    #[case("23505", Cause::InvalidData)]
-    #[case("54000", Cause::InvalidData)]
-    #[case("42601", Cause::Other)]
-    #[case("", Cause::Other)]
-    fn sqlstates_map_to_causes(#[case] code: &str, #[case] expected: Cause) {
-        assert_eq!(Cause::of_sqlstate(code), expected);
+    #[case("42P01", ErrorCause::TableMissing)]
+    #[case("42703", ErrorCause::ColumnMissing)]
+    #[case("40001", ErrorCause::Busy)]
+    #[case("40P01", ErrorCause::Busy)]
+    #[case("55P03", ErrorCause::Locked)]
+    #[case("53300", ErrorCause::TooManyConnections)]
+    #[case("57014", ErrorCause::Busy)]
+    #[case("23503", ErrorCause::ForeignKey)]
+    #[case("53100", ErrorCause::DiskFull)]
+    #[case("57P01", ErrorCause::Unreachable)]
+    #[case("57P03", ErrorCause::Unreachable)]
+    #[case("08006", ErrorCause::Unreachable)]
+    #[case("25006", ErrorCause::Standby)]
+    #[case("26000", ErrorCause::Pooler)]
+    #[case("08P01", ErrorCause::Pooler)]
+    #[case("28P01", ErrorCause::LoginFailed)]
+    #[case("22P05", ErrorCause::InvalidData)]
+    #[case("23505", ErrorCause::InvalidData)]
+    #[case("54000", ErrorCause::InvalidData)]
+    #[case("42601", ErrorCause::Other)]
+    #[case("", ErrorCause::Other)]
+    fn sqlstates_map_to_causes(#[case] code: &str, #[case] expected: ErrorCause) {
+        assert_eq!(ErrorCause::of_sqlstate(code), expected);
     }
 
     #[test]
     fn a_failed_handshake_is_told_from_a_refused_connection() {
         let handshake = io::Error::other(rustls::Error::HandshakeNotComplete);
-        assert_eq!(Cause::of(&sqlx::Error::Io(handshake)), Cause::Tls);
+        assert_eq!(ErrorCause::of(&sqlx::Error::Io(handshake)), ErrorCause::Tls);
         let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
-        assert_eq!(Cause::of(&sqlx::Error::Io(refused)), Cause::Unreachable);
+        assert_eq!(ErrorCause::of(&sqlx::Error::Io(refused)), ErrorCause::Unreachable);
     }
 
     #[rstest]
-    #[case(Cause::Unreachable, false)]
-    #[case(Cause::Client, false)]
-    #[case(Cause::Standby, false)]
-    #[case(Cause::Pooler, false)]
-    #[case(Cause::NoSuchDatabase, true)]
-    #[case(Cause::InvalidData, true)]
-    #[case(Cause::Other, true)]
-    fn a_connection_stays_usable_after_a_response(#[case] cause: Cause, #[case] expected: bool) {
+    #[case(ErrorCause::Unreachable, false)]
+    #[case(ErrorCause::Client, false)]
+    #[case(ErrorCause::Standby, false)]
+    #[case(ErrorCause::Pooler, false)]
+    #[case(ErrorCause::NoSuchDatabase, true)]
+    #[case(ErrorCause::InvalidData, true)]
+    #[case(ErrorCause::Other, true)]
+    fn a_connection_stays_usable_after_a_response(#[case] cause: ErrorCause, #[case] expected: bool) {
         assert_eq!(cause.is_response(), expected);
     }
 }

@@ -1,4 +1,4 @@
-use super::Cause;
+use super::ErrorCause;
 use crate::api::NamespacedName;
 
 /// The kind of an [`Error`](super::Error). Its text is the text of the error, or the end of it.
@@ -90,7 +90,7 @@ pub enum ErrorKind {
     UnreadableRecord { repository: NamespacedName, reason: String },
     #[error("{}", .cause.advice())]
     Database {
-        cause: Cause,
+        cause: ErrorCause,
         /// Another process created the same tables at the same time.
         is_race: bool,
     },

@@ -9,7 +9,7 @@ use std::{fmt, io};
 
 use sqlx::migrate::MigrateError;
 
-pub use cause::Cause;
+pub use cause::ErrorCause;
 pub use kind::ErrorKind;
 
 use super::Fault;
@@ -58,7 +58,7 @@ impl Error {
         &self.kind
     }
 
-    const fn cause(&self) -> Option<Cause> {
+    const fn cause(&self) -> Option<ErrorCause> {
         match self.kind {
             ErrorKind::Database { cause, .. } => Some(cause),
             _ => None,
@@ -129,9 +129,9 @@ impl Error {
             ErrorKind::NoResponse { .. } => Some(Fault::Unreachable),
             ErrorKind::ReadOnlyServer => Some(Fault::Unwritable),
             ErrorKind::Database { cause, .. } => match cause {
-                Cause::Locked => Some(Fault::Locked),
-                Cause::Standby | Cause::DiskFull | Cause::ReadOnly => Some(Fault::Unwritable),
-                Cause::LoginFailed | Cause::TooManyConnections => Some(Fault::Unreachable),
+                ErrorCause::Locked => Some(Fault::Locked),
+                ErrorCause::Standby | ErrorCause::DiskFull | ErrorCause::ReadOnly => Some(Fault::Unwritable),
+                ErrorCause::LoginFailed | ErrorCause::TooManyConnections => Some(Fault::Unreachable),
                 cause if cause.is_unreachable() => Some(Fault::Unreachable),
                 _ => None,
             },
@@ -143,7 +143,8 @@ impl Error {
         match &self.kind {
             ErrorKind::TimedOut { .. } | ErrorKind::NoResponse { .. } | ErrorKind::ReadOnlyServer => true,
             ErrorKind::Database { cause, .. } => {
-                cause.is_unreachable() || matches!(cause, Cause::Standby | Cause::DiskFull | Cause::ReadOnly)
+                cause.is_unreachable()
+                    || matches!(cause, ErrorCause::Standby | ErrorCause::DiskFull | ErrorCause::ReadOnly)
             }
             _ => false,
         }
@@ -156,7 +157,7 @@ impl Error {
     }
 
     pub(super) const fn is_connection_limit(&self) -> bool {
-        matches!(self.cause(), Some(Cause::TooManyConnections))
+        matches!(self.cause(), Some(ErrorCause::TooManyConnections))
     }
 
     pub(super) const fn is_busy(&self) -> bool {
@@ -164,7 +165,7 @@ impl Error {
     }
 
     pub(super) const fn is_missing_table(&self) -> bool {
-        matches!(self.cause(), Some(Cause::TableMissing))
+        matches!(self.cause(), Some(ErrorCause::TableMissing))
     }
 
     /// Returns true if another process has written the same rows, or holds a lock on them.
@@ -177,11 +178,11 @@ impl Error {
     }
 
     pub(super) const fn is_refused_login(&self) -> bool {
-        matches!(self.cause(), Some(Cause::LoginFailed))
+        matches!(self.cause(), Some(ErrorCause::LoginFailed))
     }
 
     pub(super) const fn is_read_only_server(&self) -> bool {
-        matches!(self.cause(), Some(Cause::Standby))
+        matches!(self.cause(), Some(ErrorCause::Standby))
     }
 
     /// Returns true if the server has responded, so that the connection may be used again.
@@ -195,12 +196,12 @@ impl Error {
 
     /// Returns true if a written value is at fault, not the database.
     pub(super) const fn is_invalid_data(&self) -> bool {
-        matches!(self.cause(), Some(Cause::InvalidData))
+        matches!(self.cause(), Some(ErrorCause::InvalidData))
     }
 
     /// Returns true if the row that a written row refers to was deleted meanwhile.
     pub(super) const fn is_foreign_key_violation(&self) -> bool {
-        matches!(self.cause(), Some(Cause::ForeignKey))
+        matches!(self.cause(), Some(ErrorCause::ForeignKey))
     }
 
     pub(super) const fn is_schema_race(&self) -> bool {
@@ -264,7 +265,7 @@ impl From<ErrorKind> for Error {
 impl From<sqlx::Error> for Error {
     fn from(source: sqlx::Error) -> Self {
         let kind = ErrorKind::Database {
-            cause: Cause::of(&source),
+            cause: ErrorCause::of(&source),
             is_race: cause::is_schema_race(&source),
         };
         Self::new(kind, source)
@@ -311,28 +312,46 @@ mod tests {
     }
 
     #[rstest]
-    #[case(Cause::Unreachable, "DatabaseUnreachable", true, Some(Fault::Unreachable), true)]
-    #[case(Cause::Tls, "DatabaseUnreachable", true, Some(Fault::Unreachable), true)]
-    #[case(Cause::PoolTimedOut, "DatabaseUnreachable", true, Some(Fault::Unreachable), true)]
-    #[case(Cause::NoSuchDatabase, "DatabaseUnreachable", true, Some(Fault::Unreachable), true)]
-    #[case(Cause::Standby, "DatabaseReadOnly", true, Some(Fault::Unwritable), true)]
-    #[case(Cause::DiskFull, "DatabaseFull", true, Some(Fault::Unwritable), true)]
-    #[case(Cause::ReadOnly, "DatabaseFailed", false, Some(Fault::Unwritable), true)]
-    #[case(Cause::TooManyConnections, "DatabaseBusy", true, Some(Fault::Unreachable), false)]
-    #[case(Cause::LoginFailed, "DatabaseFailed", false, Some(Fault::Unreachable), false)]
-    #[case(Cause::Locked, "DatabaseBusy", true, Some(Fault::Locked), false)]
-    #[case(Cause::Busy, "DatabaseBusy", true, None, false)]
-    #[case(Cause::ForeignKey, "DatabaseBusy", true, None, false)]
-    #[case(Cause::TableMissing, "DatabaseFailed", true, None, false)]
-    #[case(Cause::ColumnMissing, "DatabaseFailed", false, None, false)]
-    #[case(Cause::PermissionDenied, "DatabaseFailed", false, None, false)]
-    #[case(Cause::Corrupt, "DatabaseFailed", false, None, false)]
-    #[case(Cause::InvalidData, "DatabaseFailed", false, None, false)]
-    #[case(Cause::Pooler, "DatabaseFailed", false, None, false)]
-    #[case(Cause::Other, "DatabaseFailed", false, None, false)]
-    #[case(Cause::Client, "DatabaseFailed", false, None, false)]
+    #[case(ErrorCause::Unreachable, "DatabaseUnreachable", true, Some(Fault::Unreachable), true)]
+    #[case(ErrorCause::Tls, "DatabaseUnreachable", true, Some(Fault::Unreachable), true)]
+    #[case(
+        ErrorCause::PoolTimedOut,
+        "DatabaseUnreachable",
+        true,
+        Some(Fault::Unreachable),
+        true
+    )]
+    #[case(
+        ErrorCause::NoSuchDatabase,
+        "DatabaseUnreachable",
+        true,
+        Some(Fault::Unreachable),
+        true
+    )]
+    #[case(ErrorCause::Standby, "DatabaseReadOnly", true, Some(Fault::Unwritable), true)]
+    #[case(ErrorCause::DiskFull, "DatabaseFull", true, Some(Fault::Unwritable), true)]
+    #[case(ErrorCause::ReadOnly, "DatabaseFailed", false, Some(Fault::Unwritable), true)]
+    #[case(
+        ErrorCause::TooManyConnections,
+        "DatabaseBusy",
+        true,
+        Some(Fault::Unreachable),
+        false
+    )]
+    #[case(ErrorCause::LoginFailed, "DatabaseFailed", false, Some(Fault::Unreachable), false)]
+    #[case(ErrorCause::Locked, "DatabaseBusy", true, Some(Fault::Locked), false)]
+    #[case(ErrorCause::Busy, "DatabaseBusy", true, None, false)]
+    #[case(ErrorCause::ForeignKey, "DatabaseBusy", true, None, false)]
+    #[case(ErrorCause::TableMissing, "DatabaseFailed", true, None, false)]
+    #[case(ErrorCause::ColumnMissing, "DatabaseFailed", false, None, false)]
+    #[case(ErrorCause::PermissionDenied, "DatabaseFailed", false, None, false)]
+    #[case(ErrorCause::Corrupt, "DatabaseFailed", false, None, false)]
+    #[case(ErrorCause::InvalidData, "DatabaseFailed", false, None, false)]
+    #[case(ErrorCause::Pooler, "DatabaseFailed", false, None, false)]
+    #[case(ErrorCause::Other, "DatabaseFailed", false, None, false)]
+    #[case(ErrorCause::Client, "DatabaseFailed", false, None, false)]
     fn the_cause_decides_what_follows(
-        #[case] cause: Cause,
+        #[case] cause: ErrorCause,
         #[case] reason: &str,
         #[case] is_transient: bool,
         #[case] fault: Option<Fault>,

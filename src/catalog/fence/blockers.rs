@@ -11,11 +11,11 @@ use crate::catalog::{Catalog, Error};
 pub struct Blockers {
     /// Empty if no leader has written before.
     pub former_holder: String,
-    pub sessions: Vec<Session>,
+    pub sessions: Vec<BlockingSession>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, sqlx::FromRow)]
-pub struct Session {
+pub struct BlockingSession {
     pub pid: i32,
     /// Empty for a local socket.
     pub address: String,
@@ -24,7 +24,7 @@ pub struct Session {
     pub seconds: i64,
 }
 
-impl fmt::Display for Session {
+impl fmt::Display for BlockingSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             pid,

@@ -22,7 +22,7 @@ use super::connection::Transaction;
 use super::engine::{Connection, Engine, on_engine};
 use super::{Catalog, Error, ErrorKind};
 
-pub use blockers::{Blockers, Session};
+pub use blockers::{Blockers, BlockingSession};
 
 /// The generation of a Lease. A Lease that was deleted starts its transitions again, but is created later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,7 +42,7 @@ pub struct HeldLease {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum FenceVerdict {
     Current,
     /// The row is of an earlier leader.
     Outdated,
@@ -52,11 +52,11 @@ enum Verdict {
 
 impl HeldLease {
     /// Two leaders cannot have the same generation, unless the Lease was edited: then the first to write wins.
-    fn verdict(&self, stored: LeaseGeneration, holder: &str) -> Verdict {
+    fn verdict(&self, stored: LeaseGeneration, holder: &str) -> FenceVerdict {
         match self.generation.cmp(&stored) {
-            std::cmp::Ordering::Greater => Verdict::Outdated,
-            std::cmp::Ordering::Equal if holder == self.holder => Verdict::Current,
-            _ => Verdict::Fenced,
+            std::cmp::Ordering::Greater => FenceVerdict::Outdated,
+            std::cmp::Ordering::Equal if holder == self.holder => FenceVerdict::Current,
+            _ => FenceVerdict::Fenced,
         }
     }
 }
@@ -66,17 +66,17 @@ pub(super) struct Fences {
     held: RwLock<Vec<HeldLease>>,
     stored: RwLock<HashSet<String>>,
     /// The error of a refused write; no further write is tried.
-    refusal: watch::Sender<Option<Refusal>>,
+    refusal: watch::Sender<Option<FenceRefusal>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Refusal {
+struct FenceRefusal {
     lease: String,
     holder: String,
 }
 
-impl From<Refusal> for Error {
-    fn from(Refusal { lease, holder }: Refusal) -> Self {
+impl From<FenceRefusal> for Error {
+    fn from(FenceRefusal { lease, holder }: FenceRefusal) -> Self {
         ErrorKind::Fenced { lease, holder }.into()
     }
 }
@@ -104,19 +104,19 @@ impl Fences {
         let stored = read_stored(tx, &first.origin, &names).await?;
         for lease in &held {
             let row = stored.iter().find(|row| row.0 == lease.name);
-            let verdict = row.map_or(Verdict::Outdated, |(_, created, transitions, holder)| {
+            let verdict = row.map_or(FenceVerdict::Outdated, |(_, created, transitions, holder)| {
                 let (created, transitions) = (*created, *transitions);
                 lease.verdict(LeaseGeneration { created, transitions }, holder)
             });
             match verdict {
-                Verdict::Current => {}
+                FenceVerdict::Current => {}
                 // Stored by a transaction that was rolled back, or deleted since.
-                Verdict::Outdated if store(tx, lease).await? => {
+                FenceVerdict::Outdated if store(tx, lease).await? => {
                     self.stored.write().remove(&lease.name);
                 }
                 // A newer leader has stored its generation since the row was read.
-                Verdict::Outdated => return Err(self.refuse(lease, "another replica")),
-                Verdict::Fenced => {
+                FenceVerdict::Outdated => return Err(self.refuse(lease, "another replica")),
+                FenceVerdict::Fenced => {
                     let holder = row.map_or("another replica", |row| row.3.as_str());
                     return Err(self.refuse(lease, holder));
                 }
@@ -143,7 +143,7 @@ impl Fences {
     }
 
     fn refuse(&self, lease: &HeldLease, holder: &str) -> Error {
-        let refusal = Refusal {
+        let refusal = FenceRefusal {
             lease: lease.name.clone(),
             holder: holder.to_owned(),
         };
@@ -152,11 +152,11 @@ impl Fences {
     }
 }
 
-type Row = (String, i64, i64, String);
+type FenceRow = (String, i64, i64, String);
 
 /// Returns the stored generations. On Postgres they are locked until the transaction ends, and concurrent transactions
 /// of the same leader share the lock.
-async fn read_stored(tx: &mut Transaction, origin: &str, leases: &[&str]) -> Result<Vec<Row>, Error> {
+async fn read_stored(tx: &mut Transaction, origin: &str, leases: &[&str]) -> Result<Vec<FenceRow>, Error> {
     const SQLITE: &str = "SELECT lease, created, transitions, holder FROM portolan_fences
         WHERE origin = $1 AND lease IN (SELECT value FROM json_each($2))";
     const POSTGRES: &str = "SELECT lease, created, transitions, holder FROM portolan_fences

@@ -15,11 +15,11 @@ fn lease(created: i64, transitions: i64, holder: &str) -> HeldLease {
 fn a_lease_that_was_deleted_and_created_again_has_a_newer_generation() {
     let again = lease(200, 0, "b");
     let verdict = |created, transitions, holder| again.verdict(LeaseGeneration { created, transitions }, holder);
-    assert_eq!(verdict(100, 7, "a"), Verdict::Outdated);
-    assert_eq!(verdict(200, 0, "b"), Verdict::Current);
-    assert_eq!(verdict(200, 0, "a"), Verdict::Fenced);
-    assert_eq!(verdict(200, 1, "a"), Verdict::Fenced);
-    assert_eq!(verdict(201, 0, "a"), Verdict::Fenced);
+    assert_eq!(verdict(100, 7, "a"), FenceVerdict::Outdated);
+    assert_eq!(verdict(200, 0, "b"), FenceVerdict::Current);
+    assert_eq!(verdict(200, 0, "a"), FenceVerdict::Fenced);
+    assert_eq!(verdict(200, 1, "a"), FenceVerdict::Fenced);
+    assert_eq!(verdict(201, 0, "a"), FenceVerdict::Fenced);
 }
 
 /// A process of the model: the Lease as it holds it, and the instant at which it believes to lose it.
@@ -86,14 +86,14 @@ impl Model {
         let verdict = self
             .row
             .as_ref()
-            .map_or(Verdict::Outdated, |row| held.verdict(row.generation, &row.holder));
+            .map_or(FenceVerdict::Outdated, |row| held.verdict(row.generation, &row.holder));
         match verdict {
-            Verdict::Current => self.writes.push(held.generation),
-            Verdict::Outdated => {
+            FenceVerdict::Current => self.writes.push(held.generation),
+            FenceVerdict::Outdated => {
                 self.writes.push(held.generation);
                 self.row = Some(held);
             }
-            Verdict::Fenced => {
+            FenceVerdict::Fenced => {
                 self.refused += 1;
                 self.processes[process].held = None;
             }

@@ -14,9 +14,9 @@ use crate::catalog::{Catalog, Error, MissingIcon};
 
 /// A row of `portolan_files`.
 #[derive(serde::Serialize)]
-pub(super) struct Problem(String, String, String, i64, i64, String);
+pub(super) struct FailureRow(String, String, String, i64, i64, String);
 
-impl Problem {
+impl FailureRow {
     pub(super) fn failure(missing: &MissingFiles, message: &str, next_try: Timestamp) -> Self {
         Self::new(missing, 1, next_try.as_millisecond(), message)
     }
@@ -37,7 +37,7 @@ impl Problem {
     }
 }
 
-pub(super) async fn record(tx: &mut Transaction, name: &NamespacedName, problems: &[Problem]) -> Result<(), Error> {
+pub(super) async fn record(tx: &mut Transaction, name: &NamespacedName, problems: &[FailureRow]) -> Result<(), Error> {
     if problems.is_empty() {
         return Ok(());
     }

@@ -7,7 +7,7 @@ use sqlx::types::Json;
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Connection, Engine, Transaction, select, sql};
 use crate::catalog::record::unsigned;
-use crate::catalog::{ChangedCharts, Error, MissingFiles, MissingFilesPage, Progress, StoredBytes, stored_bytes};
+use crate::catalog::{ChangedCharts, Error, FilesProgress, MissingFiles, MissingFilesPage, StoredBytes, stored_bytes};
 
 /// Longer URLs are cut, so that the importer refuses them: it keeps a page of versions of each repository.
 pub const MAX_URL_CHARACTERS: usize = 2048;
@@ -61,10 +61,10 @@ pub(super) async fn progress(
     connection: &mut Connection,
     name: &NamespacedName,
     only_newest: bool,
-) -> Result<Progress, Error> {
-    let (statement, tries) = (sql!(connection, "files_progress.sql"), i64::from(Progress::TRIES));
+) -> Result<FilesProgress, Error> {
+    let (statement, tries) = (sql!(connection, "files_progress.sql"), i64::from(FilesProgress::TRIES));
     let (total, open, failed): (i64, i64, i64) = select!(fetch_one, connection, statement, name, only_newest, tries);
-    Ok(Progress {
+    Ok(FilesProgress {
         total: unsigned(total),
         imported: unsigned(total - open),
         failed: unsigned(failed),

@@ -78,14 +78,14 @@ pub enum SaveOutcome {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct FilesProgress {
     /// Versions with files to import. Duplicate versions count once.
     pub total: u64,
     pub imported: u64,
     pub failed: u64,
 }
 
-impl Progress {
+impl FilesProgress {
     /// Number of failures after which a version counts as failed.
     pub const TRIES: u32 = 3;
 }
@@ -118,9 +118,9 @@ impl Catalog {
             .await
     }
 
-    pub async fn files_progress(&self, name: &NamespacedName, mode: FilesMode) -> Result<Progress, Error> {
+    pub async fn files_progress(&self, name: &NamespacedName, mode: FilesMode) -> Result<FilesProgress, Error> {
         let Some(only_newest) = mode.only_newest() else {
-            return Ok(Progress::default());
+            return Ok(FilesProgress::default());
         };
         let progress = async |connection: &mut Connection| missing::progress(connection, name, only_newest).await;
         self.read("count the chart files", &name.namespace, progress).await

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::value::RawValue;
 use sqlx::types::Json;
 
-use super::failures::{self, Problem};
+use super::failures::{self, FailureRow};
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Engine, Transaction, sql};
 use crate::catalog::{Catalog, Error, ErrorKind, FetchedFiles, MissingFiles, record, stored_bytes};
@@ -34,13 +34,13 @@ impl FilesResult {
     }
 }
 
-struct Row<'a> {
+struct FilesRow<'a> {
     chart_id: &'a str,
     files_id: String,
     info: Cow<'a, str>,
 }
 
-struct Current {
+struct CurrentRow {
     /// Position in the group.
     at: usize,
     repo: Box<RawValue>,
@@ -112,16 +112,16 @@ async fn write(
         return Ok(0);
     }
     let current = current(tx, name, results).await?;
-    for Current { at, repo, .. } in &current {
+    for CurrentRow { at, repo, .. } in &current {
         if let Some(FilesResult::Imported(files)) = results.get_mut(*at) {
             files.complete(repo)?;
         }
     }
     let (mut imported, mut empty, mut problems, mut solved) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for Current { at, repo, .. } in &current {
+    for CurrentRow { at, repo, .. } in &current {
         let Some(result) = results.get(*at) else { continue };
         let missing = result.missing();
-        let row = |info| Row {
+        let row = |info| FilesRow {
             chart_id: &missing.chart_id,
             files_id: missing.files_id(),
             info,
@@ -130,7 +130,7 @@ async fn write(
             FilesResult::Imported(files) => {
                 imported.push(row(Cow::Borrowed(files.info())));
                 match &files.warning {
-                    Some(warning) => problems.push(Problem::warning(missing, warning)),
+                    Some(warning) => problems.push(FailureRow::warning(missing, warning)),
                     None => solved.push((&*missing.chart_id, missing.files_id())),
                 }
             }
@@ -138,7 +138,7 @@ async fn write(
                 let mut files = FetchedFiles::empty(missing)?;
                 files.complete(repo)?;
                 empty.push(row(Cow::Owned(files.info().to_owned())));
-                problems.push(Problem::failure(missing, message, *next_try));
+                problems.push(FailureRow::failure(missing, message, *next_try));
             }
         }
     }
@@ -153,7 +153,11 @@ async fn write(
     Ok(current.len() as u64)
 }
 
-async fn current(tx: &mut Transaction, name: &NamespacedName, results: &[FilesResult]) -> Result<Vec<Current>, Error> {
+async fn current(
+    tx: &mut Transaction,
+    name: &NamespacedName,
+    results: &[FilesResult],
+) -> Result<Vec<CurrentRow>, Error> {
     let statement = sql!(tx, "files_current.sql");
     let wanted = results.iter().map(|result| {
         let MissingFiles {
@@ -184,7 +188,7 @@ async fn current(tx: &mut Transaction, name: &NamespacedName, results: &[FilesRe
     };
     let current = rows.into_iter().map(|(position, repo, bytes)| {
         let repo = RawValue::from_string(repo.unwrap_or_else(|| "null".to_owned()));
-        Ok(Current {
+        Ok(CurrentRow {
             at: usize::try_from(position - 1).unwrap_or(usize::MAX),
             repo: repo.map_err(|error| sqlx::Error::Decode(Box::new(error)))?,
             bytes,
@@ -198,7 +202,7 @@ async fn insert_rows(
     tx: &mut Transaction,
     name: &NamespacedName,
     statement: &'static str,
-    rows: &[Row<'_>],
+    rows: &[FilesRow<'_>],
 ) -> Result<(), Error> {
     if rows.is_empty() {
         return Ok(());

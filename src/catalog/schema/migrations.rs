@@ -8,7 +8,7 @@ use crate::catalog::engine::Transaction;
 pub(super) const MIGRATIONS_TABLE: &str = "portolan_migrations";
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
+pub(super) struct MigrationStep {
     pub(super) version: i64,
     pub(super) name: &'static str,
     pub(super) sqlite: &'static str,
@@ -19,7 +19,7 @@ pub(super) struct Step {
 
 macro_rules! step {
     ($version:literal, $name:literal, $file:literal, [$($table:literal),* $(,)?]) => {
-        Step {
+        MigrationStep {
             version: $version,
             name: $name,
             sqlite: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/sqlite/", $file)),
@@ -30,7 +30,7 @@ macro_rules! step {
 }
 
 /// All migrations. A new migration is a file in each directory of `migrations/` and a line here.
-pub(super) const STEPS: &[Step] = &[
+pub(super) const STEPS: &[MigrationStep] = &[
     step!(
         1,
         "init",
@@ -53,7 +53,7 @@ pub(super) const STEPS: &[Step] = &[
     step!(4, "tombstones", "0004_tombstones.sql", ["portolan_tombstones"]),
 ];
 
-impl Step {
+impl MigrationStep {
     pub(super) fn migration(&self, tx: &Transaction) -> Migration {
         let sql = tx.choose(self.sqlite, self.postgres);
         Migration::new(
@@ -66,7 +66,7 @@ impl Step {
     }
 }
 
-pub(super) fn migrator(steps: &[Step], tx: &Transaction) -> Migrator {
+pub(super) fn migrator(steps: &[MigrationStep], tx: &Transaction) -> Migrator {
     let mut migrator = Migrator::with_migrations(steps.iter().map(|step| step.migration(tx)).collect());
     migrator.dangerous_set_table_name(MIGRATIONS_TABLE);
     // Our own lock ends with the transaction. The migrator's lock would stay with the pooled connection if a migration fails.
@@ -75,16 +75,16 @@ pub(super) fn migrator(steps: &[Step], tx: &Transaction) -> Migrator {
 }
 
 /// Returns the version of the last migration; 0 without any.
-pub(super) fn newest(steps: &[Step]) -> i64 {
+pub(super) fn newest(steps: &[MigrationStep]) -> i64 {
     steps.iter().map(|step| step.version).max().unwrap_or_default()
 }
 
 /// Returns the tables of all migrations in the order of their creation.
-pub(super) fn tables(steps: &[Step]) -> Vec<&'static str> {
+pub(super) fn tables(steps: &[MigrationStep]) -> Vec<&'static str> {
     steps.iter().flat_map(|step| step.tables).copied().collect()
 }
 
-pub(super) fn drop_statements(steps: &[Step]) -> String {
+pub(super) fn drop_statements(steps: &[MigrationStep]) -> String {
     let tables = tables(steps).into_iter().rev().chain([MIGRATIONS_TABLE]);
     tables.map(|table| format!("DROP TABLE IF EXISTS {table}; ")).collect()
 }

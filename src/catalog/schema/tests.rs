@@ -4,7 +4,7 @@ use super::*;
 use crate::api::NamespacedName;
 use crate::budget::ResourceMetrics;
 
-const SECOND: Step = Step {
+const SECOND: MigrationStep = MigrationStep {
     version: 9001,
     name: "second",
     sqlite: "CREATE TABLE portolan_second (id BIGINT NOT NULL PRIMARY KEY);
@@ -13,7 +13,7 @@ const SECOND: Step = Step {
     tables: &["portolan_second"],
 };
 
-const BROKEN: Step = Step {
+const BROKEN: MigrationStep = MigrationStep {
     version: 9002,
     sqlite: "CREATE TABLE portolan_third (id BIGINT NOT NULL PRIMARY KEY); SELECT * FROM no_such_table;",
     tables: &["portolan_third"],
@@ -31,7 +31,7 @@ async fn number(pools: &Pools, statement: &'static str) -> i64 {
     number.unwrap()
 }
 
-fn with(steps: &[Step]) -> Vec<Step> {
+fn with(steps: &[MigrationStep]) -> Vec<MigrationStep> {
     STEPS.iter().chain(steps).copied().collect()
 }
 

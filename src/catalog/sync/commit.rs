@@ -16,13 +16,13 @@ use std::{fmt, io};
 
 use futures::FutureExt;
 
-use super::index_cache::IndexCache;
+use super::index_cache::StoredDigests;
 use super::{delete, diff};
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Transaction, execute, select};
 use crate::catalog::files::failures;
 use crate::catalog::repositories::ReposRow;
-use crate::catalog::stored_bytes::{self, Limits, StoredBytes};
+use crate::catalog::stored_bytes::{self, StoredBytes, StoredLimits};
 use crate::catalog::{
     ChangedCharts, ChartRow, DigestUpdate, Error, HistoryEntry, OciRemovals, Record, Retention, history, record,
 };
@@ -109,7 +109,7 @@ impl CommitSummary {
 
 pub(in crate::catalog) async fn commit(
     tx: &mut Transaction,
-    limits: &Limits,
+    limits: &StoredLimits,
     commit: SyncCommit,
     rows: impl Iterator<Item = io::Result<ChartRow>> + Send,
 ) -> Result<CommitSummary, Error> {
@@ -140,7 +140,7 @@ pub(in crate::catalog) async fn commit(
     if is_complete {
         failures::retry(tx, &name).await?;
     }
-    let index_cache = IndexCache::load(tx, &record, digests).await?;
+    let index_cache = StoredDigests::load(tx, &record, digests).await?;
     let unchanged = index_cache.unchanged_rows();
     let diff = diff::write_charts(tx, &name, rows, retention, is_complete, unchanged, &mut committed);
     diff.boxed().await?;

@@ -4,7 +4,7 @@ use futures::FutureExt;
 
 use super::batch::{Batch, RowChange};
 use super::retention::RetentionPlan;
-use super::stored::{self, Comparison, StoredChart, StoredCharts};
+use super::stored::{self, StoredChart, StoredCharts, StoredComparison};
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Engine, Transaction, execute};
 use crate::catalog::{ChartRow, CommitSummary, Error, ErrorKind, RepoRef, Retention, StoredBytes, stored_bytes};
@@ -23,7 +23,7 @@ pub(super) async fn write_charts(
     committed: &mut CommitSummary,
 ) -> Result<(), Error> {
     let mut plan = RetentionPlan::load(tx, name, retention).await?;
-    let comparison = Comparison {
+    let comparison = StoredComparison {
         versions: plan.is_enabled(),
         times: compares_times,
     };

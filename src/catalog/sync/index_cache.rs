@@ -16,7 +16,7 @@ const BATCH_ROWS: usize = 500;
 const KEY_BYTES: usize = 1024;
 
 #[derive(Default)]
-pub(super) struct IndexCache {
+pub(super) struct StoredDigests {
     digests: Option<DigestUpdate>,
     /// The stored digests have the same cache key and digest key.
     is_same_index: bool,
@@ -39,7 +39,7 @@ struct StoredIndex {
     trusted: bool,
 }
 
-impl IndexCache {
+impl StoredDigests {
     /// Loads the rows of unchanged charts. Fails with [`ErrorKind::StaleDigests`] if a row has changed. The caller
     /// holds the locks of the repository and of Kubeapps' row.
     pub(super) async fn load(

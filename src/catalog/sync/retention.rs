@@ -63,8 +63,8 @@ impl Retention {
 
 pub(super) struct RetentionPlan {
     retention: Option<Retention>,
-    stored: HashMap<VersionKey, Mark>,
-    marks: HashMap<VersionKey, Mark>,
+    stored: HashMap<VersionKey, RetentionMark>,
+    marks: HashMap<VersionKey, RetentionMark>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, FromRow, Serialize)]
@@ -75,7 +75,7 @@ struct VersionKey {
 
 /// Times in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromRow, Serialize)]
-struct Mark {
+struct RetentionMark {
     missing_since: i64,
     expires: i64,
 }
@@ -119,7 +119,7 @@ impl RetentionPlan {
             let expires = retention.expires(&version, missing_since);
             if expires > now {
                 kept.insert(version.version.clone());
-                self.marks.insert(version, Mark { missing_since, expires });
+                self.marks.insert(version, RetentionMark { missing_since, expires });
             }
         }
         kept
@@ -184,7 +184,7 @@ struct MarkRow {
     version: VersionKey,
     #[sqlx(flatten)]
     #[serde(flatten)]
-    mark: Mark,
+    mark: RetentionMark,
 }
 
 async fn delete(tx: &mut Transaction, name: &NamespacedName, deleted: &[&VersionKey]) -> Result<(), Error> {

@@ -5,20 +5,20 @@ use sqlx::types::Json;
 
 use super::batch::RowChange;
 use crate::api::NamespacedName;
-use crate::catalog::chart::Fingerprint;
+use crate::catalog::chart::ChartFingerprint;
 use crate::catalog::engine::{Engine, Transaction, on_engine, select};
 use crate::catalog::{ChartInfo, Error, ErrorKind, RepoRef};
 
 /// The parts of stored charts that only some syncs compare.
 #[derive(Clone, Copy)]
-pub(super) struct Comparison {
+pub(super) struct StoredComparison {
     /// Versions that are missing in the index, to retain them.
     pub(super) versions: bool,
     pub(super) times: bool,
 }
 
-impl Comparison {
-    pub(super) fn fingerprint(self, info: &ChartInfo) -> Fingerprint {
+impl StoredComparison {
+    pub(super) fn fingerprint(self, info: &ChartInfo) -> ChartFingerprint {
         if self.times {
             info.fingerprint_with_times()
         } else {
@@ -31,7 +31,7 @@ pub(super) struct StoredChart {
     pub(super) id: i64,
     pub(super) bytes: i64,
     /// `None` if the row does not have Kubeapps' format. It then differs from any chart.
-    pub(super) fingerprint: Option<Fingerprint>,
+    pub(super) fingerprint: Option<ChartFingerprint>,
     icon: Option<String>,
     pub(super) seen: bool,
     /// Empty unless retention is enabled, because there may be many.
@@ -41,7 +41,7 @@ pub(super) struct StoredChart {
 }
 
 impl StoredChart {
-    fn of(id: i64, bytes: i64, info: &str, comparison: Comparison) -> Self {
+    fn of(id: i64, bytes: i64, info: &str, comparison: StoredComparison) -> Self {
         let info: Option<ChartInfo> = serde_json::from_str(info).ok();
         let versions = info
             .iter()
@@ -107,7 +107,7 @@ impl StoredCharts {
         tx: &mut Transaction,
         name: &NamespacedName,
         unchanged_rows: &HashMap<String, i64>,
-        comparison: Comparison,
+        comparison: StoredComparison,
     ) -> Result<Self, Error> {
         if unchanged_rows.is_empty() {
             return read_all(tx, name, comparison).await;
@@ -128,7 +128,7 @@ impl StoredCharts {
 
     async fn collect(
         mut rows: impl Stream<Item = Result<(i64, i64, Option<String>, String), sqlx::Error>> + Send + Unpin,
-        comparison: Comparison,
+        comparison: StoredComparison,
     ) -> Result<Self, Error> {
         let mut stored = Self::default();
         while let Some((id, bytes, chart_id, info)) = rows.try_next().await? {
@@ -148,7 +148,11 @@ impl StoredCharts {
     }
 }
 
-async fn read_all(tx: &mut Transaction, name: &NamespacedName, comparison: Comparison) -> Result<StoredCharts, Error> {
+async fn read_all(
+    tx: &mut Transaction,
+    name: &NamespacedName,
+    comparison: StoredComparison,
+) -> Result<StoredCharts, Error> {
     const SQLITE: &str = "SELECT id, octet_length(info), chart_id, info FROM charts
         WHERE repo_name = $1 AND repo_namespace = $2";
     const POSTGRES: &str =
@@ -161,7 +165,7 @@ async fn read_all(tx: &mut Transaction, name: &NamespacedName, comparison: Compa
     })
 }
 
-async fn read_some(tx: &mut Transaction, ids: &[i64], comparison: Comparison) -> Result<StoredCharts, Error> {
+async fn read_some(tx: &mut Transaction, ids: &[i64], comparison: StoredComparison) -> Result<StoredCharts, Error> {
     const SQLITE: &str = "SELECT id, octet_length(info), chart_id, info FROM charts
         WHERE id IN (SELECT value FROM json_each($1))";
     const POSTGRES: &str =

@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Executor};
 
 use super::lines::Writer;
 use super::tables::{On, TABLES, Table};
-use super::{End, FORMAT, Header, Line, Sequence, TableHeader, Transferred};
+use super::{End, ExportLine, FORMAT, Header, Sequence, TableHeader, Transferred};
 use crate::catalog::engine::{Connection, Engine, on_engine};
 use crate::catalog::{Catalog, Error, ErrorKind, schema};
 
@@ -50,7 +50,7 @@ async fn write_all(connection: &mut Connection, mut out: Writer<impl Write + Sen
         schema,
         portolan: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    line(&mut out, &Line::Header(header))?;
+    line(&mut out, &ExportLine::Header(header))?;
     let mut exported = Transferred::default();
     for table in TABLES {
         let columns = table.columns.iter().map(|(name, _)| (*name).to_owned());
@@ -58,7 +58,7 @@ async fn write_all(connection: &mut Connection, mut out: Writer<impl Write + Sen
             name: table.name.to_owned(),
             columns: columns.collect(),
         };
-        line(&mut out, &Line::Table(header))?;
+        line(&mut out, &ExportLine::Table(header))?;
         let rows = rows(connection, &mut out, table).await?;
         exported.rows += rows;
         if table.name == "portolan_repositories" {
@@ -68,14 +68,14 @@ async fn write_all(connection: &mut Connection, mut out: Writer<impl Write + Sen
     for table in TABLES.iter().filter(|table| table.has_sequence) {
         if let Some(value) = last_id(connection, table.name).await? {
             let table = table.name.to_owned();
-            line(&mut out, &Line::Sequence(Sequence { table, value }))?;
+            line(&mut out, &ExportLine::Sequence(Sequence { table, value }))?;
         }
     }
     let end = End {
         rows: exported.rows,
         sha256: out.digest(),
     };
-    out.finish(&Line::End(end)).map_err(|error| failed(&error))?;
+    out.finish(&ExportLine::End(end)).map_err(|error| failed(&error))?;
     Ok(exported)
 }
 
@@ -109,7 +109,7 @@ async fn rows(connection: &mut Connection, out: &mut Writer<impl Write + Send>, 
     }
 }
 
-fn line(out: &mut Writer<impl Write>, line: &Line) -> Result<(), Error> {
+fn line(out: &mut Writer<impl Write>, line: &ExportLine) -> Result<(), Error> {
     out.line(line).map_err(|error| failed(&error))
 }
 

@@ -7,8 +7,8 @@ use serde_json::Value;
 use sqlx::{AssertSqlSafe, Executor};
 
 use super::lines::Reader;
-use super::tables::{On, TABLES, Table, Type, find};
-use super::{FORMAT, Header, Line, Sequence, TableHeader, Transferred};
+use super::tables::{ColumnType, On, TABLES, Table, find};
+use super::{ExportLine, FORMAT, Header, Sequence, TableHeader, Transferred};
 use crate::catalog::connection::Usage;
 use crate::catalog::engine::{Engine, Transaction, on_engine};
 use crate::catalog::{Catalog, Error, ErrorKind, RENEW_INTERVAL, cluster, schema};
@@ -74,22 +74,22 @@ async fn import(
         ImportMode::Replace => delete_all(tx).await?,
     }
     match reader.next().map_err(refused)? {
-        Some((Line::Header(header), _)) => check(&header).map_err(refused)?,
+        Some((ExportLine::Header(header), _)) => check(&header).map_err(refused)?,
         _ => return Err(refused("not an export of `portolan catalog export`".to_owned())),
     }
-    let (mut batch, mut imported) = (None::<Batch>, Transferred::default());
+    let (mut batch, mut imported) = (None::<ImportBatch>, Transferred::default());
     loop {
         let Some((line, digest)) = reader.next().map_err(refused)? else {
             return Err(refused("the file ends before its end: it was cut".to_owned()));
         };
         match line {
-            Line::Table(header) => {
+            ExportLine::Table(header) => {
                 if let Some(batch) = &mut batch {
                     batch.write(tx).await.map_err(|error| damaged(reader, error))?;
                 }
-                batch = Some(Batch::new(&header).map_err(|reason| refused(reader.error(&reason)))?);
+                batch = Some(ImportBatch::new(&header).map_err(|reason| refused(reader.error(&reason)))?);
             }
-            Line::Row(row) => {
+            ExportLine::Row(row) => {
                 let batch = batch
                     .as_mut()
                     .ok_or_else(|| refused(reader.error("a row without a table")))?;
@@ -100,8 +100,8 @@ async fn import(
                     batch.write(tx).await.map_err(|error| damaged(reader, error))?;
                 }
             }
-            Line::Sequence(sequence) => set_sequence(tx, &sequence).await?,
-            Line::End(end) => {
+            ExportLine::Sequence(sequence) => set_sequence(tx, &sequence).await?,
+            ExportLine::End(end) => {
                 if end.sha256 != digest || end.rows != imported.rows {
                     return Err(refused(
                         "the digest differs: the file was changed since its export".to_owned(),
@@ -113,7 +113,7 @@ async fn import(
                 count_bytes(tx).await?;
                 return Ok(imported);
             }
-            Line::Header(_) | Line::Chunk(_) => return Err(refused(reader.error("unexpected line"))),
+            ExportLine::Header(_) | ExportLine::Chunk(_) => return Err(refused(reader.error("unexpected line"))),
         }
     }
 }
@@ -184,14 +184,14 @@ async fn delete_all(tx: &mut Transaction) -> Result<(), Error> {
     Ok(())
 }
 
-struct Batch {
+struct ImportBatch {
     table: &'static Table,
-    columns: Vec<(&'static str, Type)>,
+    columns: Vec<(&'static str, ColumnType)>,
     rows: Vec<Vec<Value>>,
     bytes: usize,
 }
 
-impl Batch {
+impl ImportBatch {
     fn new(header: &TableHeader) -> Result<Self, String> {
         let table = find(&header.name).ok_or_else(|| format!("unknown table {:?}", header.name))?;
         let column = |name: &String| {
@@ -244,11 +244,11 @@ impl Batch {
     }
 }
 
-fn has_type(value: &Value, column: Type) -> bool {
+fn has_type(value: &Value, column: ColumnType) -> bool {
     match (column, value) {
-        (_, Value::Null) | (Type::Text, Value::String(_)) | (Type::Boolean, Value::Bool(_)) => true,
-        (Type::Integer, Value::Number(number)) => number.is_i64(),
-        (Type::Json, Value::String(text)) => serde_json::from_str::<IgnoredAny>(text).is_ok(),
+        (_, Value::Null) | (ColumnType::Text, Value::String(_)) | (ColumnType::Boolean, Value::Bool(_)) => true,
+        (ColumnType::Integer, Value::Number(number)) => number.is_i64(),
+        (ColumnType::Json, Value::String(text)) => serde_json::from_str::<IgnoredAny>(text).is_ok(),
         _ => false,
     }
 }

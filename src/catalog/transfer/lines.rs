@@ -6,7 +6,7 @@ use std::io::{self, BufRead, Read, Write};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::Line;
+use super::ExportLine;
 use crate::text::hex;
 
 /// Longest text within a line.
@@ -29,7 +29,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    pub(super) fn line(&mut self, line: &Line) -> io::Result<()> {
+    pub(super) fn line(&mut self, line: &ExportLine) -> io::Result<()> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
         self.digest.update(&text);
@@ -45,20 +45,20 @@ impl<W: Write> Writer<W> {
                 let text = std::mem::take(text);
                 let mut chunks = 0;
                 for chunk in chunks_of(&text) {
-                    self.line(&Line::Chunk(chunk.to_owned()))?;
+                    self.line(&ExportLine::Chunk(chunk.to_owned()))?;
                     chunks += 1;
                 }
                 *value = json!({ "chunks": chunks });
             }
         }
-        self.line(&Line::Row(row))
+        self.line(&ExportLine::Row(row))
     }
 
     pub(super) fn digest(&self) -> String {
         hex(&self.digest.clone().finalize())
     }
 
-    pub(super) fn finish(mut self, end: &Line) -> io::Result<()> {
+    pub(super) fn finish(mut self, end: &ExportLine) -> io::Result<()> {
         self.line(end)?;
         self.out.flush()
     }
@@ -93,21 +93,21 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// Joins the chunks of rows. `None` at the end of the input. The text is the digest of all lines before.
-    pub(super) fn next(&mut self) -> Result<Option<(Line, String)>, String> {
+    pub(super) fn next(&mut self) -> Result<Option<(ExportLine, String)>, String> {
         loop {
             let before = self.digest.clone();
             let Some(line) = self.read()? else { return Ok(None) };
             match line {
-                Line::Chunk(chunk) => {
+                ExportLine::Chunk(chunk) => {
                     self.chunk_bytes += chunk.len();
                     if self.chunk_bytes > MAX_ROW {
                         return Err(self.error(&format!("the row is longer than {MAX_ROW} bytes")));
                     }
                     self.chunks.push_back(chunk);
                 }
-                Line::Row(row) => {
+                ExportLine::Row(row) => {
                     let row = self.join(row)?;
-                    return Ok(Some((Line::Row(row), hex(&before.finalize()))));
+                    return Ok(Some((ExportLine::Row(row), hex(&before.finalize()))));
                 }
                 line if self.chunks.is_empty() => return Ok(Some((line, hex(&before.finalize())))),
                 _ => return Err(self.error("a chunk without a row")),
@@ -115,7 +115,7 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    fn read(&mut self) -> Result<Option<Line>, String> {
+    fn read(&mut self) -> Result<Option<ExportLine>, String> {
         let mut text = Vec::new();
         self.line += 1;
         let read = self.input.by_ref().take(MAX_LINE).read_until(b'\n', &mut text);
@@ -181,7 +181,7 @@ mod tests {
                 .all(|line| line.len() < CHUNK * 6 + 100)
         );
         let mut reader = Reader::new(out.as_slice());
-        assert_eq!(reader.next().unwrap().unwrap().0, Line::Row(row));
+        assert_eq!(reader.next().unwrap().unwrap().0, ExportLine::Row(row));
         assert_eq!(reader.next(), Ok(None));
     }
 

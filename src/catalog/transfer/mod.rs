@@ -33,7 +33,7 @@ pub struct Transferred {
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-enum Line {
+enum ExportLine {
     Header(Header),
     Table(TableHeader),
     Chunk(String),

@@ -6,7 +6,7 @@ pub(super) enum On {
 
 /// The type of a column, by its form in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Type {
+pub(super) enum ColumnType {
     Text,
     Integer,
     Boolean,
@@ -18,16 +18,16 @@ pub(super) enum Type {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Table {
     pub(super) name: &'static str,
-    pub(super) columns: &'static [(&'static str, Type)],
+    pub(super) columns: &'static [(&'static str, ColumnType)],
     /// The number of leading columns that are the primary key.
     pub(super) key: usize,
     /// The first column is generated.
     pub(super) has_sequence: bool,
 }
 
-use Type::{Boolean, Integer, Json, Text};
+use ColumnType::{Boolean, Integer, Json, Text};
 
-const fn serial(name: &'static str, columns: &'static [(&'static str, Type)]) -> Table {
+const fn serial(name: &'static str, columns: &'static [(&'static str, ColumnType)]) -> Table {
     Table {
         name,
         columns,
@@ -36,7 +36,7 @@ const fn serial(name: &'static str, columns: &'static [(&'static str, Type)]) ->
     }
 }
 
-const fn keyed(name: &'static str, key: usize, columns: &'static [(&'static str, Type)]) -> Table {
+const fn keyed(name: &'static str, key: usize, columns: &'static [(&'static str, ColumnType)]) -> Table {
     Table {
         name,
         columns,
@@ -251,7 +251,7 @@ impl Table {
     }
 
     /// Returns the statement that inserts rows with these columns from a JSON array of arrays.
-    pub(super) fn insert(&self, on: On, columns: &[(&'static str, Type)]) -> String {
+    pub(super) fn insert(&self, on: On, columns: &[(&'static str, ColumnType)]) -> String {
         let on_sqlite = on == On::Sqlite;
         let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
         let values = columns.iter().enumerate();
@@ -268,22 +268,24 @@ impl Table {
     }
 }
 
-fn exported((name, column): (&str, Type), on_sqlite: bool) -> String {
+fn exported((name, column): (&str, ColumnType), on_sqlite: bool) -> String {
     match (column, on_sqlite) {
         // SQLite stores booleans as numbers, and JSON as text.
-        (Type::Boolean, true) => format!("json(CASE {name} WHEN 0 THEN 'false' WHEN 1 THEN 'true' ELSE 'null' END)"),
-        (Type::Json, false) => format!("CAST({name} AS TEXT)"),
+        (ColumnType::Boolean, true) => {
+            format!("json(CASE {name} WHEN 0 THEN 'false' WHEN 1 THEN 'true' ELSE 'null' END)")
+        }
+        (ColumnType::Json, false) => format!("CAST({name} AS TEXT)"),
         _ => name.to_owned(),
     }
 }
 
-fn imported(at: usize, column: Type, on_sqlite: bool) -> String {
+fn imported(at: usize, column: ColumnType, on_sqlite: bool) -> String {
     let value = format!("value ->> {at}");
     match (column, on_sqlite) {
-        (_, true) | (Type::Text, false) => value,
-        (Type::Integer, false) => format!("CAST({value} AS BIGINT)"),
-        (Type::Boolean, false) => format!("CAST({value} AS BOOLEAN)"),
-        (Type::Json, false) => format!("CAST({value} AS jsonb)"),
+        (_, true) | (ColumnType::Text, false) => value,
+        (ColumnType::Integer, false) => format!("CAST({value} AS BIGINT)"),
+        (ColumnType::Boolean, false) => format!("CAST({value} AS BOOLEAN)"),
+        (ColumnType::Json, false) => format!("CAST({value} AS jsonb)"),
     }
 }
 

@@ -9,7 +9,7 @@ use super::{Error, output};
 use crate::api::{Application, Guarded};
 use crate::runtime::kube_client::ApiError;
 use crate::text::{sanitize, truncate};
-use view::{MAX_NAME, View};
+use view::{ApplicationView, MAX_NAME};
 
 /// The number of objects per page. A status can have a megabyte.
 const PAGE_SIZE: u32 = 100;
@@ -49,7 +49,7 @@ impl Apps {
 }
 
 /// Lists Applications page by page, and keeps only the fields to show.
-async fn list(client: Client, namespace: Option<&str>, name: Option<&str>) -> Result<Vec<View>, Error> {
+async fn list(client: Client, namespace: Option<&str>, name: Option<&str>) -> Result<Vec<ApplicationView>, Error> {
     // One invalid object must not hide the others.
     let applications: Api<Guarded<Application>> = match namespace {
         Some(namespace) => Api::namespaced(client, namespace),
@@ -65,7 +65,7 @@ async fn list(client: Client, namespace: Option<&str>, name: Option<&str>) -> Re
             .list(&parameters)
             .await
             .map_err(|error| list_error(error, namespace))?;
-        views.extend(page.items.into_iter().map(View::new));
+        views.extend(page.items.into_iter().map(ApplicationView::new));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => parameters = parameters.continue_token(&token),
             None => return Ok(views),
@@ -94,7 +94,7 @@ fn list_error(error: kube::Error, namespace: Option<&str>) -> Error {
 }
 
 /// Formats a table and the errors below it, or with `is_detailed` all conditions and components.
-fn text(views: &[View], is_detailed: bool, now: Timestamp) -> String {
+fn text(views: &[ApplicationView], is_detailed: bool, now: Timestamp) -> String {
     const HEADER: [&str; 8] = [
         "NAMESPACE",
         "NAME",
@@ -105,7 +105,7 @@ fn text(views: &[View], is_detailed: bool, now: Timestamp) -> String {
         "NOT READY",
         "AGE",
     ];
-    let row = |view: &View| {
+    let row = |view: &ApplicationView| {
         let counts = view.counts().map(|(ready, total)| format!("{ready}/{total}"));
         vec![
             view.namespace.clone(),
@@ -130,7 +130,7 @@ fn text(views: &[View], is_detailed: bool, now: Timestamp) -> String {
     table + &output::section("\n", errors)
 }
 
-fn details(view: &View, now: Timestamp) -> String {
+fn details(view: &ApplicationView, now: Timestamp) -> String {
     const CONDITIONS: [&str; 5] = ["CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"];
     const COMPONENTS: [&str; 4] = ["KIND", "GROUP", "COMPONENT", "STATUS"];
     let mut text = "\n".to_owned() + &line(&view.full_name());
@@ -193,7 +193,7 @@ mod tests {
 
     use super::*;
 
-    fn view(meta: &Value, spec: &Value, status: &Value) -> View {
+    fn view(meta: &Value, spec: &Value, status: &Value) -> ApplicationView {
         let mut object = json!({
             "apiVersion": "app.k8s.io/v1beta1", "kind": "Application",
             "metadata": { "namespace": "shop", "name": "web", "generation": 2 }, "spec": spec, "status": status
@@ -201,7 +201,7 @@ mod tests {
         for (name, value) in meta.as_object().unwrap() {
             object["metadata"][name] = value.clone();
         }
-        View::new(serde_json::from_value(object).unwrap())
+        ApplicationView::new(serde_json::from_value(object).unwrap())
     }
 
     fn status(ready: &str, error: &str, counted: &str, components: &Value) -> Value {

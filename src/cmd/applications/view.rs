@@ -11,7 +11,7 @@ pub const MAX_NAME: usize = 63 + 1 + 253;
 
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct View {
+pub struct ApplicationView {
     pub namespace: String,
     pub name: String,
     #[serde(rename = "type")]
@@ -34,7 +34,7 @@ pub struct View {
     pub components: Vec<ComponentStatus>,
 }
 
-impl View {
+impl ApplicationView {
     pub fn new(Guarded(DeserializeGuard(application)): Guarded<Application>) -> Self {
         match application {
             Ok(application) => {

@@ -15,7 +15,7 @@ use crate::text::sanitize;
 /// The size limit of a part, in bytes. With the number of parts it bounds the archive.
 const MAX_PART: usize = 4 << 20;
 
-pub struct Part {
+pub struct BundlePart {
     name: String,
     /// Redacted and cut.
     text: String,
@@ -24,7 +24,7 @@ pub struct Part {
     error: Option<String>,
 }
 
-impl Part {
+impl BundlePart {
     pub fn new(name: impl Into<String>, text: impl AsRef<str>) -> Self {
         // A cut secret could not be recognized.
         let mut text = redact(text.as_ref());
@@ -71,7 +71,7 @@ impl Part {
 }
 
 /// Writes a file that only its owner can read, and replaces `path` by it at the end.
-pub fn write_file(path: &Path, parts: &[Part], now: Timestamp) -> io::Result<()> {
+pub fn write_file(path: &Path, parts: &[BundlePart], now: Timestamp) -> io::Result<()> {
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     let mut file = NamedTempFile::new_in(directory.unwrap_or(Path::new(".")))?;
     write(&mut file, parts, now)?;
@@ -79,9 +79,9 @@ pub fn write_file(path: &Path, parts: &[Part], now: Timestamp) -> io::Result<()>
     Ok(())
 }
 
-pub fn write(out: impl Write, parts: &[Part], now: Timestamp) -> io::Result<()> {
+pub fn write(out: impl Write, parts: &[BundlePart], now: Timestamp) -> io::Result<()> {
     let mut archive = tar::Builder::new(GzEncoder::new(out, Compression::default()));
-    let index: Vec<String> = parts.iter().map(Part::summary).collect();
+    let index: Vec<String> = parts.iter().map(BundlePart::summary).collect();
     append(&mut archive, "index.txt", &(index.join("\n") + "\n"), now)?;
     for part in parts {
         append(&mut archive, &part.name, &part.text, now)?;
@@ -110,29 +110,29 @@ mod tests {
     fn parts_are_redacted_before_they_are_cut() {
         let padding = MAX_PART - 30;
         let text = format!("{} password=hunter2hunter2hunter2hunter2", "x".repeat(padding));
-        let part = Part::new("a.txt", text);
+        let part = BundlePart::new("a.txt", text);
         assert!(!part.text.contains("hunter2"), "{}", &part.text[padding..]);
         assert!(part.text.len() <= MAX_PART + 20);
     }
 
     #[test]
     fn the_index_says_what_is_cut() {
-        let part = Part::new("a.txt", "x".repeat(MAX_PART + 1));
+        let part = BundlePart::new("a.txt", "x".repeat(MAX_PART + 1));
         assert_eq!(part.summary(), "cut      a.txt: cut at 4 MiB");
         let part = part.cut(Some("500 of 600 objects".to_owned()));
         assert_eq!(part.summary(), "cut      a.txt: 500 of 600 objects, cut at 4 MiB");
-        assert_eq!(Part::new("b.txt", "").cut(None).summary(), "ok       b.txt");
+        assert_eq!(BundlePart::new("b.txt", "").cut(None).summary(), "ok       b.txt");
     }
 
     #[test]
     fn an_archive_lists_its_parts_and_their_errors() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("bundle.tar.gz");
-        let failed = Part::failed(
+        let failed = BundlePart::failed(
             "b.txt",
             Error::Failed("no route to https://me:hunter2@host/x?y".to_owned()),
         );
-        write_file(&path, &[Part::new("a.txt", "text\n"), failed], Timestamp::now()).unwrap();
+        write_file(&path, &[BundlePart::new("a.txt", "text\n"), failed], Timestamp::now()).unwrap();
         let mut archive = tar::Archive::new(GzDecoder::new(std::fs::File::open(&path).unwrap()));
         let entries = archive.entries().unwrap().map(|entry| {
             let mut entry = entry.unwrap();

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::Bundle;
-use super::archive::Part;
+use super::archive::BundlePart;
 use crate::catalog::Catalog;
 use crate::cmd::Error;
 use crate::cmd::{history, status};
@@ -14,13 +14,13 @@ const MAX_REPOSITORIES: usize = 500;
 const SYNCS: u32 = 10;
 
 impl Bundle {
-    pub(super) async fn catalog_parts(&self, now: Timestamp) -> Result<Vec<Part>, Error> {
+    pub(super) async fn catalog_parts(&self, now: Timestamp) -> Result<Vec<BundlePart>, Error> {
         self.database
             .read(async |catalog| self.read_catalog(catalog, now).await)
             .await
     }
 
-    async fn read_catalog(&self, catalog: &Catalog, now: Timestamp) -> Result<Vec<Part>, Error> {
+    async fn read_catalog(&self, catalog: &Catalog, now: Timestamp) -> Result<Vec<BundlePart>, Error> {
         let mut summaries = catalog.repositories().await?;
         let namespace = self.namespace();
         summaries.retain(|summary| namespace.is_none_or(|namespace| namespace == summary.name.namespace));
@@ -39,14 +39,14 @@ impl Bundle {
         let (mut repositories, mut syncs) = (Vec::new(), Vec::new());
         for summary in summaries {
             let entries = catalog.history(&summary.name, SYNCS).await?;
-            let entries: Vec<_> = entries.iter().map(history::View::new).collect();
+            let entries: Vec<_> = entries.iter().map(history::SyncView::new).collect();
             syncs.push(json!({ "namespace": summary.name.namespace, "name": summary.name.name, "syncs": entries }));
-            repositories.push(status::View::new(summary, None, now));
+            repositories.push(status::RepositoryView::new(summary, None, now));
         }
         let repositories = json!({ "count": count, "complete": cut.is_none(), "repositories": repositories });
         Ok(vec![
-            Part::new("catalog/repositories.json", format!("{repositories:#}\n")).cut(cut.clone()),
-            Part::new("catalog/syncs.json", format!("{:#}\n", json!(syncs))).cut(cut),
+            BundlePart::new("catalog/repositories.json", format!("{repositories:#}\n")).cut(cut.clone()),
+            BundlePart::new("catalog/syncs.json", format!("{:#}\n", json!(syncs))).cut(cut),
         ])
     }
 }

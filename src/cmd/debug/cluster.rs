@@ -4,7 +4,7 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
-use super::archive::Part;
+use super::archive::BundlePart;
 use super::{Bundle, within};
 use crate::cmd::Error;
 use crate::cmd::output::redacted_url;
@@ -18,7 +18,7 @@ const MAX_LISTED: usize = 10_000;
 const MAX_EVENTS: usize = 2000;
 const PAGE: u32 = 500;
 
-struct Kind {
+struct DebugKind {
     part: &'static str,
     group: &'static str,
     version: &'static str,
@@ -30,8 +30,8 @@ struct Kind {
     show: fn(&DynamicObject) -> Option<Value>,
 }
 
-const KINDS: [Kind; 6] = [
-    Kind {
+const KINDS: [DebugKind; 6] = [
+    DebugKind {
         part: "cluster/apprepositories.json",
         group: "kubeapps.com",
         version: "v1alpha1",
@@ -40,7 +40,7 @@ const KINDS: [Kind; 6] = [
         limit: MAX_LISTED,
         show: |object| Some(apprepository(object)),
     },
-    Kind {
+    DebugKind {
         part: "cluster/applications.app.k8s.io.json",
         group: "app.k8s.io",
         version: "v1beta1",
@@ -49,7 +49,7 @@ const KINDS: [Kind; 6] = [
         limit: MAX_LISTED,
         show: |object| Some(with_status(object)),
     },
-    Kind {
+    DebugKind {
         part: "cluster/applications.core.oam.dev.json",
         group: "core.oam.dev",
         version: "v1beta1",
@@ -58,7 +58,7 @@ const KINDS: [Kind; 6] = [
         limit: MAX_LISTED,
         show: |object| Some(with_status(object)),
     },
-    Kind {
+    DebugKind {
         part: "cluster/leases.json",
         group: "coordination.k8s.io",
         version: "v1",
@@ -67,7 +67,7 @@ const KINDS: [Kind; 6] = [
         limit: MAX_LISTED,
         show: lease,
     },
-    Kind {
+    DebugKind {
         part: "cluster/events.json",
         group: "",
         version: "v1",
@@ -76,7 +76,7 @@ const KINDS: [Kind; 6] = [
         limit: MAX_EVENTS,
         show: event,
     },
-    Kind {
+    DebugKind {
         part: "cluster/cronjobs.json",
         group: "batch",
         version: "v1",
@@ -88,10 +88,10 @@ const KINDS: [Kind; 6] = [
 ];
 
 impl Bundle {
-    pub(super) async fn cluster_parts(&self) -> Vec<Part> {
+    pub(super) async fn cluster_parts(&self) -> Vec<BundlePart> {
         let client = match self.cluster.client().await {
             Ok(client) => client,
-            Err(error) => return vec![Part::failed("cluster.txt", error)],
+            Err(error) => return vec![BundlePart::failed("cluster.txt", error)],
         };
         let mut parts = within("cluster/version", version(&client)).await;
         for kind in &KINDS {
@@ -100,7 +100,7 @@ impl Bundle {
         parts
     }
 
-    async fn objects(&self, client: &Client, kind: &Kind) -> Part {
+    async fn objects(&self, client: &Client, kind: &DebugKind) -> BundlePart {
         let gvk = GroupVersionKind::gvk(kind.group, kind.version, kind.kind);
         let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural);
         let objects: Api<DynamicObject> = match self.namespace() {
@@ -124,18 +124,18 @@ impl Bundle {
                 };
                 let cut = (!is_complete).then(note);
                 let text = json!({ "complete": is_complete, "items": items });
-                Part::new(kind.part, format!("{text:#}\n")).cut(cut)
+                BundlePart::new(kind.part, format!("{text:#}\n")).cut(cut)
             }
             Err(error) if error.is_not_found() => {
-                Part::new(kind.part, format!("{:#}\n", json!({ "installed": false })))
+                BundlePart::new(kind.part, format!("{:#}\n", json!({ "installed": false })))
             }
-            Err(error) => Part::failed(kind.part, failed_to_list(kind.plural, &error)),
+            Err(error) => BundlePart::failed(kind.part, failed_to_list(kind.plural, &error)),
         }
     }
 }
 
 /// Returns the shown parts of the listed objects, and true if these are all.
-async fn list(objects: &Api<DynamicObject>, kind: &Kind) -> Result<(Vec<Value>, bool), ApiError> {
+async fn list(objects: &Api<DynamicObject>, kind: &DebugKind) -> Result<(Vec<Value>, bool), ApiError> {
     let (mut items, mut listed) = (Vec::new(), 0);
     let mut parameters = ListParams::default().limit(PAGE);
     loop {
@@ -176,11 +176,11 @@ fn failed_to_list(plural: &str, error: &ApiError) -> Error {
     Error::Failed(format!("failed to list {plural}: {error}"))
 }
 
-async fn version(client: &Client) -> Result<Vec<Part>, Error> {
+async fn version(client: &Client) -> Result<Vec<BundlePart>, Error> {
     let version = call(client.apiserver_version())
         .await
         .map_err(|error| Error::Failed(format!("failed to get the version: {error}")))?;
-    Ok(vec![Part::new("cluster/version.txt", version.git_version + "\n")])
+    Ok(vec![BundlePart::new("cluster/version.txt", version.git_version + "\n")])
 }
 
 /// Returns the metadata without annotations and managed fields, which may contain anything.

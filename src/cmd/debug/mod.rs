@@ -18,7 +18,7 @@ use super::flags::cluster::ClusterFlags;
 use super::flags::database::DatabaseFlags;
 use super::flags::non_empty;
 use super::{Error, failed_to, output};
-use archive::Part;
+use archive::BundlePart;
 pub use settings::public_argument;
 
 const PART_TIMEOUT: Duration = Duration::from_secs(30);
@@ -77,7 +77,7 @@ impl Bundle {
         let now = Timestamp::now();
         let file = format!("portolan-debug-{}.tar.gz", now.strftime("%Y%m%dT%H%M%SZ"));
         let path = self.out.clone().unwrap_or_else(|| file.into());
-        let mut parts = vec![Part::new("settings.txt", settings::text())];
+        let mut parts = vec![BundlePart::new("settings.txt", settings::text())];
         parts.extend(self.process_parts().await);
         parts.extend(within("catalog", self.catalog_parts(now)).await);
         parts.extend(self.cluster_parts().await);
@@ -102,8 +102,8 @@ impl Bundle {
 }
 
 /// Returns the parts, or one with the error.
-async fn within(name: &'static str, parts: impl Future<Output = Result<Vec<Part>, Error>>) -> Vec<Part> {
+async fn within(name: &'static str, parts: impl Future<Output = Result<Vec<BundlePart>, Error>>) -> Vec<BundlePart> {
     let result = timeout(PART_TIMEOUT, parts).await;
     let result = result.unwrap_or_else(|_| Err(Error::Failed(format!("no result within {PART_TIMEOUT:?}"))));
-    result.unwrap_or_else(|error| vec![Part::failed(format!("{name}.txt"), error)])
+    result.unwrap_or_else(|error| vec![BundlePart::failed(format!("{name}.txt"), error)])
 }

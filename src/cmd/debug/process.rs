@@ -7,7 +7,7 @@ use futures::StreamExt;
 use futures::stream;
 
 use super::Bundle;
-use super::archive::Part;
+use super::archive::BundlePart;
 use super::settings::public_argument;
 use crate::cmd::{Error, failed_to};
 
@@ -17,7 +17,7 @@ const FIRST_PROCESS: &str = "/proc/1/cmdline";
 const MAX_RESPONSE: usize = 8 << 20;
 
 impl Bundle {
-    pub(super) async fn process_parts(&self) -> Vec<Part> {
+    pub(super) async fn process_parts(&self) -> Vec<BundlePart> {
         let mut files = vec![
             ("metrics.txt", &self.metrics_url, "/metrics"),
             ("readyz.txt", &self.metrics_url, "/readyz?verbose"),
@@ -40,19 +40,19 @@ impl Bundle {
                 };
                 match response {
                     // Arguments are separated by zeros.
-                    Ok(text) => Part::new(name, text.replace('\0', "\n")),
-                    Err(error) => Part::failed(name, error),
+                    Ok(text) => BundlePart::new(name, text.replace('\0', "\n")),
+                    Err(error) => BundlePart::failed(name, error),
                 }
             }
         });
-        let mut parts: Vec<Part> = stream::iter(requests).buffered(count).collect().await;
+        let mut parts: Vec<BundlePart> = stream::iter(requests).buffered(count).collect().await;
         if self.debug_url.is_none() {
             // In the pod, the first process of the container is the one that runs.
             let first = tokio::fs::read(FIRST_PROCESS).await.ok();
             parts.extend(
                 first
                     .and_then(|line| arguments(&line))
-                    .map(|text| Part::new("arguments.txt", text)),
+                    .map(|text| BundlePart::new("arguments.txt", text)),
             );
         }
         parts

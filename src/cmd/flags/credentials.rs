@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, env::VarError, fmt::Display, fs, io, path::Path
 use serde::Deserialize;
 
 use crate::cmd::Error;
-use crate::controllers::apprepository::secrets::Credentials;
+use crate::controllers::apprepository::secrets::RepositoryCredentials;
 use crate::http::credentials::{from_docker_config, from_header};
-use crate::jq::Rule;
+use crate::jq::JqRule;
 
 const HEADER_VARIABLE: &str = "AUTHORIZATION_HEADER";
 const DOCKER_CONFIG_VARIABLE: &str = "DOCKER_CONFIG_JSON";
@@ -16,7 +16,7 @@ const KUBEAPPS_CA: &str = "/usr/local/share/ca-certificates/ca.crt";
 const MAX_CA_BYTES: u64 = 1 << 20;
 
 /// Reads the credentials of a repository. Errors contain no part of them.
-pub fn credentials(ca_file: Option<&Path>) -> Result<Credentials, Error> {
+pub fn credentials(ca_file: Option<&Path>) -> Result<RepositoryCredentials, Error> {
     let authorization = match (variable(DOCKER_CONFIG_VARIABLE)?, variable(HEADER_VARIABLE)?) {
         (Some(config), _) => Some(from_docker_config(config.as_bytes()).map_err(invalid(DOCKER_CONFIG_VARIABLE))?),
         (None, Some(header)) => Some(from_header(header.as_bytes()).map_err(invalid(HEADER_VARIABLE))?),
@@ -24,7 +24,7 @@ pub fn credentials(ca_file: Option<&Path>) -> Result<Credentials, Error> {
     };
     // The previous credentials are unknown, so stored validators are used only without credentials.
     let versions = authorization.as_ref().map(|_| jiff::Timestamp::now().to_string());
-    Ok(Credentials {
+    Ok(RepositoryCredentials {
         authorization,
         ca: certificates(ca_file)?,
         versions: versions.unwrap_or_default(),
@@ -55,20 +55,20 @@ fn certificates(ca_file: Option<&Path>) -> Result<Option<Vec<u8>>, Error> {
 }
 
 /// Parses a filter as Kubeapps' controller passes it: `{"jq": "…", "variables": {"$var0": "…"}}`.
-pub fn filter(text: &str) -> Result<Option<Rule>, Error> {
+pub fn filter(text: &str) -> Result<Option<JqRule>, Error> {
     #[derive(Deserialize)]
-    struct Filter {
+    struct FilterFields {
         jq: Option<String>,
         variables: Option<BTreeMap<String, String>>,
     }
     if text.trim().is_empty() {
         return Ok(None);
     }
-    let filter: Option<Filter> = serde_json::from_str(text).map_err(|error| {
+    let filter: Option<FilterFields> = serde_json::from_str(text).map_err(|error| {
         let form = r#"{"jq": "…", "variables": {"$name": "…"}}"#;
         invalid("--filter-rules")(format!("{error}; use the form {form}"))
     })?;
-    let rule = filter.map(|filter| Rule {
+    let rule = filter.map(|filter| JqRule {
         jq: filter.jq.unwrap_or_default(),
         variables: filter.variables.unwrap_or_default(),
     });

@@ -8,7 +8,7 @@ use super::{
     non_empty,
     parse::{Sensitive, bytes},
 };
-use crate::catalog::{Catalog, Login, Migrations, Password, Pooler, Settings, StorageLimits};
+use crate::catalog::{Catalog, CatalogSettings, Login, Migrations, Password, Pooler, StorageLimits};
 use crate::cmd::Error;
 use crate::manager::{self, DatabaseOptions};
 
@@ -83,7 +83,7 @@ impl DatabaseFlags {
         }
     }
 
-    pub fn settings(&self) -> Result<Settings, Error> {
+    pub fn settings(&self) -> Result<CatalogSettings, Error> {
         let settings = self.options().settings(None);
         settings.map_err(|error| Error::Usage(error.to_string()))
     }
@@ -106,7 +106,7 @@ impl DatabaseFlags {
         migrations: Migrations,
         change: impl AsyncFnOnce(&Catalog) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let settings = Settings {
+        let settings = CatalogSettings {
             migrations,
             ..self.settings()?
         };

@@ -3,14 +3,14 @@
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, error::Error};
 
 /// Flags with the same replacement.
-struct Group {
+struct FlagGroup {
     replacement: &'static str,
     with_value: &'static [&'static str],
     boolean: &'static [&'static str],
 }
 
-const GROUPS: [Group; 6] = [
-    Group {
+const GROUPS: [FlagGroup; 6] = [
+    FlagGroup {
         replacement: "repositories are synced by this process; with --executor=job, see the flags --job-*",
         with_value: &[
             "repo-sync-image",
@@ -22,27 +22,27 @@ const GROUPS: [Group; 6] = [
         ],
         boolean: &["v1-beta1-cron-jobs"],
     },
-    Group {
+    FlagGroup {
         replacement: "syncs of a repository never overlap",
         with_value: &["concurrency-policy"],
         boolean: &[],
     },
-    Group {
+    FlagGroup {
         replacement: "use --fetch-timeout",
         with_value: &["active-deadline-seconds"],
         boolean: &[],
     },
-    Group {
+    FlagGroup {
         replacement: "use `portolan history`",
         with_value: &["successful-jobs-history-limit", "failed-jobs-history-limit"],
         boolean: &[],
     },
-    Group {
+    FlagGroup {
         replacement: "the registry itself is queried",
         with_value: &["oci-catalog-url"],
         boolean: &[],
     },
-    Group {
+    FlagGroup {
         replacement: "use --log-level and --log-format",
         with_value: &[
             "v",
@@ -64,7 +64,7 @@ const GROUPS: [Group; 6] = [
     },
 ];
 
-impl Group {
+impl FlagGroup {
     fn names(&self) -> impl Iterator<Item = &'static str> {
         self.with_value.iter().chain(self.boolean).copied()
     }

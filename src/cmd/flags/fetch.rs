@@ -98,7 +98,7 @@ impl FetchFlags {
             spool_dir: self.spool_dir.clone(),
             budgets,
             objects,
-            filters: FilterProcesses::new(PROGRAM.into(), objects.filter, jq::Limits::default()),
+            filters: FilterProcesses::new(PROGRAM.into(), objects.filter, jq::FilterLimits::default()),
         })
     }
 
@@ -130,7 +130,7 @@ impl FetchFlags {
 pub struct ContentFlags {
     /// Versions whose README, values and schema are imported; Kubeapps shows no details of other versions
     #[arg(long, value_name = "VERSIONS", value_enum, default_value_t)]
-    pub chart_files: ChartFiles,
+    pub chart_files: ChartFilesChoice,
     /// Maximum size of a chart archive in bytes; ten times as much when unpacked
     #[arg(long, value_name = "BYTES", default_value = "20Mi", value_parser = bytes)]
     pub archive_max_bytes: u64,
@@ -149,7 +149,7 @@ pub struct ContentFlags {
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ChartFiles {
+pub enum ChartFilesChoice {
     /// All versions
     #[default]
     All,
@@ -159,28 +159,28 @@ pub enum ChartFiles {
     None,
 }
 
-impl From<ChartFiles> for FilesMode {
-    fn from(versions: ChartFiles) -> Self {
+impl From<ChartFilesChoice> for FilesMode {
+    fn from(versions: ChartFilesChoice) -> Self {
         match versions {
-            ChartFiles::All => Self::All,
-            ChartFiles::Latest => Self::Latest,
-            ChartFiles::None => Self::None,
+            ChartFilesChoice::All => Self::All,
+            ChartFilesChoice::Latest => Self::Latest,
+            ChartFilesChoice::None => Self::None,
         }
     }
 }
 
 impl ContentFlags {
-    pub fn settings(&self, objects: &ObjectLimits) -> chart_files::Settings {
-        chart_files::Settings {
+    pub fn settings(&self, objects: &ObjectLimits) -> chart_files::FilesSettings {
+        chart_files::FilesSettings {
             mode: self.chart_files.into(),
             icons: self.icons,
-            archive: archive::Limits {
+            archive: archive::ArchiveLimits {
                 packed_bytes: self.archive_max_bytes,
                 unpacked_bytes: self.archive_max_bytes.saturating_mul(10),
-                ..archive::Limits::default()
+                ..archive::ArchiveLimits::default()
             }
             .within(objects.archive),
-            icon: icon_decoder::Limits::default().within(objects.icon),
+            icon: icon_decoder::IconLimits::default().within(objects.icon),
         }
     }
 }

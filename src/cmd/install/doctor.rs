@@ -97,9 +97,9 @@ impl Doctor {
     }
 
     fn evaluator(&self) -> Evaluator {
-        let options = cue::Options {
+        let options = cue::EvaluatorOptions {
             program: non_empty(self.cue_evaluator.as_deref()).map(Into::into),
-            ..cue::Options::default()
+            ..cue::EvaluatorOptions::default()
         };
         Evaluator::new(options, ResourceMetrics::unregistered())
     }

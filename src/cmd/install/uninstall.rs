@@ -5,7 +5,7 @@ use clap::Args;
 use crate::cmd::flags::cluster::{ClusterFlags, kubeapps_namespace, lease_namespace};
 use crate::cmd::flags::{non_empty, parse::positive_duration};
 use crate::cmd::{Error, output};
-use crate::manager::uninstall::{self, Log, Options};
+use crate::manager::uninstall::{self, Log, UninstallOptions};
 
 /// Remove what Portolan left in the cluster: finalizers, CronJobs, Jobs, copies of Secrets, Leases
 ///
@@ -61,7 +61,7 @@ impl Uninstall {
     pub(in crate::cmd) async fn execute(self) -> Result<(), Error> {
         let text = |flag: &Option<String>| non_empty(flag.as_deref()).map(str::to_owned);
         let kubeapps = text(&self.kubeapps_namespace);
-        let options = Options {
+        let options = UninstallOptions {
             namespace: text(&self.namespace),
             label_selector: text(&self.watch_label_selector),
             portolan_namespace: text(&self.portolan_namespace).unwrap_or_else(|| lease_namespace(kubeapps.as_deref())),

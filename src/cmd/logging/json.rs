@@ -26,12 +26,12 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut fields = Fields::default();
+        let mut fields = EventFields::default();
         event.record(&mut fields);
         let metadata = event.metadata();
         let mut timestamp = String::new();
         SystemTime.format_time(&mut Writer::new(&mut timestamp))?;
-        let mut line = Line::default();
+        let mut line = LogLine::default();
         line.add("timestamp", timestamp.into());
         line.add("level", metadata.level().as_str().into());
         line.add(
@@ -62,12 +62,12 @@ where
 }
 
 #[derive(Default)]
-struct Line {
+struct LogLine {
     text: String,
     names: Vec<String>,
 }
 
-impl Line {
+impl LogLine {
     fn add(&mut self, name: &str, value: Value) {
         if self.names.iter().any(|known| known == name) {
             return;
@@ -80,13 +80,13 @@ impl Line {
 
 /// The fields of an event. Those of the crate `log` carry their target as a field.
 #[derive(Default)]
-struct Fields {
+struct EventFields {
     target: Option<String>,
     message: String,
     others: Vec<(&'static str, Value)>,
 }
 
-impl Fields {
+impl EventFields {
     fn add_text(&mut self, field: &Field, text: &str) {
         let text = clean_value(field.name(), text);
         match field.name() {
@@ -104,7 +104,7 @@ impl Fields {
     }
 }
 
-impl Visit for Fields {
+impl Visit for EventFields {
     fn record_f64(&mut self, field: &Field, value: f64) {
         self.add(field, value);
     }

@@ -54,7 +54,7 @@ where
     exporter.set_resource(&resource);
     let (sender, queue) = channel(QUEUE_LENGTH);
     let metrics = SpanMetrics::default();
-    let enqueue = Enqueue {
+    let enqueue = EnqueueSpans {
         queue: sender,
         metrics: metrics.clone(),
     };
@@ -113,12 +113,12 @@ fn exporter(options: &TraceOptions) -> Result<SpanExporter, Error> {
 }
 
 #[derive(Debug)]
-struct Enqueue {
+struct EnqueueSpans {
     queue: Sender<SpanData>,
     metrics: SpanMetrics,
 }
 
-impl SpanProcessor for Enqueue {
+impl SpanProcessor for EnqueueSpans {
     fn on_start(&self, _: &mut Span, _: &Context) {}
 
     fn on_end(&self, span: SpanData) {

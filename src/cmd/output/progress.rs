@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::api::NamespacedName;
-use crate::controllers::apprepository::running_syncs::Attempt;
+use crate::controllers::apprepository::running_syncs::SyncAttempt;
 use crate::text::{printable, truncate};
 
 const MAX_NAMES: usize = 3;
@@ -21,15 +21,15 @@ const MAX_NAME_BYTES: usize = 40;
 static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
 /// Shows the running syncs if the standard error output is a terminal. Returns when the sender is dropped.
-pub async fn show(mut running: watch::Receiver<BTreeMap<NamespacedName, Attempt>>) {
+pub async fn show(mut running: watch::Receiver<BTreeMap<NamespacedName, SyncAttempt>>) {
     if !io::stderr().is_terminal() {
         return;
     }
     let mut tally = Tally::default();
-    let _line = Line;
+    let _line = ProgressLine;
     loop {
         let names: Vec<_> = running.borrow_and_update().keys().cloned().collect();
-        Line::set(tally.update(&names));
+        ProgressLine::set(tally.update(&names));
         if running.changed().await.is_err() {
             return;
         }
@@ -65,9 +65,9 @@ impl Tally {
 }
 
 /// Removes the line from the terminal when dropped.
-struct Line;
+struct ProgressLine;
 
-impl Line {
+impl ProgressLine {
     fn set(text: Option<String>) {
         let mut shown = SHOWN.lock();
         match text {
@@ -81,7 +81,7 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         Self::set(None);
     }

@@ -2,7 +2,7 @@
 
 use super::GENERATED;
 use super::markdown::{code, escape, table};
-use crate::cmd::flags::vela::{Effect, Entry, flag_entries, gate_entries};
+use crate::cmd::flags::vela::{FlagEffect, FlagEntry, flag_entries, gate_entries};
 use crate::cmd::output;
 
 const INTRODUCTION: &str = "`portolan run --controllers=oam` accepts all flags and feature gates of KubeVela's vela-core. They \
@@ -12,20 +12,20 @@ const INTRODUCTION: &str = "`portolan run --controllers=oam` accepts all flags a
 struct Section {
     title: String,
     column: &'static str,
-    entries: Vec<Entry>,
+    entries: Vec<FlagEntry>,
 }
 
 fn sections() -> Vec<Section> {
-    let (own, flags): (Vec<Entry>, Vec<Entry>) = flag_entries().into_iter().partition(|entry| entry.is_own);
+    let (own, flags): (Vec<FlagEntry>, Vec<FlagEntry>) = flag_entries().into_iter().partition(|entry| entry.is_own);
     let kinds = [
         ("flags", "flag", flags),
         ("flags that only Portolan has", "flag", own),
         ("feature gates", "gate", gate_entries()),
     ];
     let mut sections = Vec::new();
-    for effect in Effect::ALL {
+    for effect in FlagEffect::ALL {
         for (kind, column, entries) in &kinds {
-            let entries: Vec<Entry> = entries.iter().filter(|entry| entry.effect == effect).cloned().collect();
+            let entries: Vec<FlagEntry> = entries.iter().filter(|entry| entry.effect == effect).cloned().collect();
             if !entries.is_empty() {
                 let title = format!("{}: {kind}", effect.title());
                 sections.push(Section { title, column, entries });
@@ -69,7 +69,7 @@ pub fn kubevela_flags() -> String {
     text
 }
 
-fn meaning(entry: &Entry) -> String {
+fn meaning(entry: &FlagEntry) -> String {
     if entry.older_names.is_empty() {
         return entry.help.clone();
     }

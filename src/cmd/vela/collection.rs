@@ -119,7 +119,7 @@ async fn adopt(client: &Client, tracker: &ResourceTracker, application: &Applica
 /// The controller deletes no objects of older versions while the current version has none of its own. Shows the objects of
 /// older versions that the current one lacks.
 #[derive(Args, Debug)]
-pub struct Gc {
+pub struct VelaGc {
     /// Name of the Application
     name: String,
     /// Let the controller delete these objects in the current generation
@@ -129,7 +129,7 @@ pub struct Gc {
     place: ApplicationFlags,
 }
 
-impl Gc {
+impl VelaGc {
     pub(super) async fn execute(self) -> Result<(), Error> {
         let (client, name) = self.place.connect_to(&self.name).await?;
         let application = objects::application(&client, &name).await?;

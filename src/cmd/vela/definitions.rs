@@ -24,7 +24,7 @@ const DESCRIPTION: &str = "definition.oam.dev/description";
 
 /// Install and list the definitions that Applications of KubeVela are rendered from
 #[derive(Args, Debug)]
-pub struct Definitions {
+pub struct VelaDefinitions {
     #[command(subcommand)]
     command: DefinitionsCommand,
 }
@@ -32,7 +32,7 @@ pub struct Definitions {
 #[derive(Subcommand, Debug)]
 enum DefinitionsCommand {
     Apply(Apply),
-    List(List),
+    List(ListDefinitions),
 }
 
 /// Install or upgrade definitions by server-side apply
@@ -55,14 +55,14 @@ struct Apply {
 
 /// List definitions
 #[derive(Args, Debug)]
-struct List {
+struct ListDefinitions {
     #[command(flatten)]
     query: QueryFlags,
     #[command(flatten)]
     cluster: ClusterFlags,
 }
 
-impl Definitions {
+impl VelaDefinitions {
     pub(super) async fn execute(self) -> Result<(), Error> {
         match self.command {
             DefinitionsCommand::Apply(command) => command.execute().await,
@@ -182,7 +182,7 @@ struct View {
     description: String,
 }
 
-impl List {
+impl ListDefinitions {
     async fn execute(self) -> Result<(), Error> {
         let client = self.cluster.client().await?;
         let namespace = self.query.namespace();

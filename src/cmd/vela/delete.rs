@@ -18,7 +18,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Delete an Application with its objects, or forget its objects in a cluster that is gone
 #[derive(Args, Debug)]
-pub struct Delete {
+pub struct VelaDelete {
     /// Name of the Application
     name: String,
     /// Wait until the Application is gone
@@ -37,7 +37,7 @@ pub struct Delete {
     place: ApplicationFlags,
 }
 
-impl Delete {
+impl VelaDelete {
     pub(super) async fn execute(self) -> Result<(), Error> {
         let (client, name) = self.place.connect_to(&self.name).await?;
         if let Some(cluster) = &self.forget_cluster {

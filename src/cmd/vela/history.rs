@@ -14,7 +14,7 @@ use crate::controllers::oam::revisions::names::revision_number;
 ///
 /// `portolan vela up NAME --revision REVISION` deploys one of them again.
 #[derive(Args, Debug)]
-pub struct History {
+pub struct VelaHistory {
     /// Name of the Application
     name: String,
     /// Output format
@@ -36,7 +36,7 @@ struct View {
     created: Option<Timestamp>,
 }
 
-impl History {
+impl VelaHistory {
     pub(super) async fn execute(self) -> Result<(), Error> {
         let (client, name) = self.place.connect_to(&self.name).await?;
         let application = objects::application(&client, &name).await?;

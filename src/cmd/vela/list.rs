@@ -13,7 +13,7 @@ use crate::cmd::{Error, output};
 
 /// List Applications
 #[derive(Args, Debug)]
-pub struct List {
+pub struct VelaList {
     /// All namespaces
     #[arg(long, short = 'A', conflicts_with = "namespace")]
     all_namespaces: bool,
@@ -45,7 +45,7 @@ struct View {
     unsupported: Vec<String>,
 }
 
-impl List {
+impl VelaList {
     pub(super) async fn execute(self) -> Result<(), Error> {
         let (client, namespace) = self.place.connect().await?;
         let scope = (!self.all_namespaces).then_some(namespace.as_str());

@@ -40,9 +40,9 @@ pub struct Vela {
 #[derive(Subcommand, Debug)]
 enum VelaCommand {
     Up(up::Up),
-    List(list::List),
-    Status(status::Status),
-    History(history::History),
+    List(list::VelaList),
+    Status(status::VelaStatus),
+    History(history::VelaHistory),
     Suspend(workflow::operations::Suspend),
     Resume(workflow::operations::Resume),
     Terminate(workflow::operations::Terminate),
@@ -51,12 +51,12 @@ enum VelaCommand {
     Logs(workflow::logs::Logs),
     Render(render::Render),
     Diff(diff::Diff),
-    Delete(delete::Delete),
+    Delete(delete::VelaDelete),
     Takeover(takeover::Takeover),
     Adopt(collection::Adopt),
-    Gc(collection::Gc),
+    Gc(collection::VelaGc),
     ForgetRelease(forget_release::ForgetRelease),
-    Definitions(definitions::Definitions),
+    Definitions(definitions::VelaDefinitions),
 }
 
 impl Vela {

@@ -7,15 +7,16 @@ use std::sync::Arc;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 
-use super::diff::{self, Deployed, Revision};
+use super::diff::{self, Deployed, DeployedRevision};
 use super::objects;
 use super::render::definition_set::DefinitionSet;
 use super::render::live_definitions;
 use crate::api::NamespacedName;
-use crate::api::oam::{Application, ResourceTracker, labels};
+use crate::api::oam::{Application, ApplicationRevision, ResourceTracker, labels};
 use crate::cmd::{Error, failed_to};
 use crate::controllers::oam::parse::{
-    Parsed, parse, unsupported_application, unsupported_definitions, unsupported_overrides, unsupported_trackers,
+    Definitions, Parsed, parse, unsupported_application, unsupported_definitions, unsupported_overrides,
+    unsupported_trackers,
 };
 use crate::controllers::oam::trackers::{Inventory, Tracker};
 
@@ -117,7 +118,11 @@ impl<'a> Support<'a> {
             Ok(inventory) => reasons.extend(unsupported_trackers(&inventory).iter().map(ToString::to_string)),
             Err(error) => errors.push(unreadable(&error)),
         }
-        match self.parse(application).await? {
+        let latest = diff::read_latest(self.client, application).await?;
+        let (namespace, shared) = (application.namespace().unwrap_or_default(), self.definition_namespace);
+        let definitions = self.definitions(&namespace).await?;
+        let definitions = live_definitions(application, definitions, &namespace, shared);
+        match parse_deployed(application, definitions, latest) {
             Ok(parsed) => reasons.extend(unsupported_parts(&parsed)),
             Err(Error::Failed(message) | Error::Usage(message)) => errors.push(format!("cannot be parsed: {message}")),
         }
@@ -129,25 +134,22 @@ impl<'a> Support<'a> {
             errors,
         })
     }
+}
 
-    /// Parses what the controller would deploy. The inner error is one of the Application.
-    async fn parse(&mut self, application: &Application) -> Result<Result<Parsed, Error>, Error> {
-        let latest = diff::read_latest(self.client, application).await?;
-        let recorded = match latest.map(Revision::new).transpose() {
-            Ok(recorded) => recorded,
-            Err(error) => return Ok(Err(error)),
-        };
-        let (namespace, shared) = (application.namespace().unwrap_or_default(), self.definition_namespace);
-        let definitions = self.definitions(&namespace).await?;
-        let definitions = live_definitions(application, definitions, &namespace, shared);
-        let deployed = Deployed::new(
-            application.clone(),
-            definitions,
-            recorded.as_ref(),
-            |application, definitions| parse(application, definitions).map_err(Error::from),
-        );
-        Ok(deployed.map(|deployed| deployed.parsed))
-    }
+/// Parses what the controller would deploy.
+fn parse_deployed(
+    application: &Application,
+    definitions: Definitions<'_>,
+    latest: Option<ApplicationRevision>,
+) -> Result<Parsed, Error> {
+    let recorded = latest.map(DeployedRevision::new).transpose()?;
+    let deployed = Deployed::new(
+        application.clone(),
+        definitions,
+        recorded.as_ref(),
+        |application, definitions| parse(application, definitions).map_err(Error::from),
+    )?;
+    Ok(deployed.parsed)
 }
 
 fn unsupported_parts(parsed: &Parsed) -> Vec<String> {

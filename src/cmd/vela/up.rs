@@ -8,7 +8,7 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::change::{dynamic_api, replace};
-use super::manifests::{self, Manifest, patch_parameters};
+use super::manifests::{self, ManifestObject, patch_parameters};
 use super::wait::{Expected, until_running};
 use super::{ApplicationFlags, objects};
 use crate::api::NamespacedName;
@@ -76,7 +76,11 @@ impl Up {
         let file = self.file.as_deref().unwrap_or(Path::new("")).display();
         let mut manifests = Vec::new();
         for document in documents {
-            manifests.push(Manifest::new(document, namespace, self.place.namespace.as_deref())?);
+            manifests.push(ManifestObject::new(
+                document,
+                namespace,
+                self.place.namespace.as_deref(),
+            )?);
         }
         if manifests.is_empty() {
             return Err(Error::Failed(format!("{file} contains no objects")));

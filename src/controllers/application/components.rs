@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use kube::Client;
 use serde_json::value::RawValue;
 
-use super::readiness::{Readiness, Rule, Visitor, with_rule};
+use super::readiness::{Readiness, ReadinessRule, Visitor, with_rule};
 use crate::runtime::watch::{FieldSet, GroupKind, ObjectEvents, Project, Resource, Scope, events};
 
 /// Starts the watch of a kind. Readiness is evaluated while objects are decoded.
@@ -29,14 +29,14 @@ struct WatchOpener<'a> {
 impl Visitor for WatchOpener<'_> {
     type Output = ObjectEvents<Readiness>;
 
-    fn visit<R: Rule>(self) -> ObjectEvents<Readiness> {
+    fn visit<R: ReadinessRule>(self) -> ObjectEvents<Readiness> {
         events::<Projected<R>, _>(self.client, self.resource, self.scope, |projected| projected.0)
     }
 }
 
 struct Projected<R>(Readiness, PhantomData<R>);
 
-impl<R: Rule> Project for Projected<R> {
+impl<R: ReadinessRule> Project for Projected<R> {
     const FIELDS: FieldSet = R::FIELDS;
 
     fn project(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Self {

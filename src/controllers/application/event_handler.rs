@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cached::CachedApplication;
-use super::index::{Deletion, Index};
+use super::index::{Index, ObservedDeletion};
 use super::kinds::application_kind;
 use super::owners::finalizer::{has_finalizer, must_release};
 use super::readiness::Readiness;
@@ -38,13 +38,13 @@ impl ComponentEventHandler {
     }
 }
 
-pub struct EventHandler {
+pub struct ApplicationEventHandler {
     pub index: Index,
     pub queue: Queue<Key>,
     pub watches: WatchManager<NamespacedName, Readiness>,
 }
 
-impl EventHandler {
+impl ApplicationEventHandler {
     /// Never blocks.
     pub fn on_change(&self, change: Change<Cached<CachedApplication>>) {
         match change {
@@ -104,7 +104,7 @@ impl EventHandler {
         }
         let is_begin_observed =
             old.is_some_and(|old| old.spec.uid == *uid && old.metadata.deletion_timestamp.is_none());
-        let deletion = Deletion {
+        let deletion = ObservedDeletion {
             uid: uid.clone(),
             must_release: must_release(meta, is_begin_observed),
         };

@@ -6,23 +6,23 @@ use parking_lot::RwLock;
 use super::kinds::application_kind;
 use super::spec::AppSpec;
 use crate::api::NamespacedName;
-use crate::runtime::watch::{GroupKind, Object, View};
+use crate::runtime::watch::{GroupKind, KindView, Object};
 
 /// All Applications by the kinds they watch. Clones share the index.
 #[derive(Clone, Debug, Default)]
-pub struct Index(Arc<RwLock<Tables>>);
+pub struct Index(Arc<RwLock<IndexTables>>);
 
 #[derive(Debug, Default)]
-struct Tables {
+struct IndexTables {
     by_name: HashMap<NamespacedName, Arc<AppSpec>>,
     by_kind: HashMap<GroupKind, HashMap<String, BTreeMap<String, Arc<AppSpec>>>>,
     /// Applications that are being deleted and have our finalizer.
-    deletions: HashMap<NamespacedName, Deletion>,
+    deletions: HashMap<NamespacedName, ObservedDeletion>,
 }
 
 /// The begin of a deletion, as observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Deletion {
+pub struct ObservedDeletion {
     pub uid: String,
     /// The components must survive it.
     pub must_release: bool,
@@ -51,7 +51,7 @@ impl Index {
     }
 
     /// Replaces a spec by the begin of its deletion. Later states of the same object do not replace it.
-    pub fn begin_deletion(&self, name: &NamespacedName, deletion: Deletion) {
+    pub fn begin_deletion(&self, name: &NamespacedName, deletion: ObservedDeletion) {
         let mut tables = self.0.write();
         tables.remove(name);
         let is_known = (tables.deletions.get(name)).is_some_and(|current| current.uid == deletion.uid);
@@ -61,7 +61,7 @@ impl Index {
     }
 
     #[must_use]
-    pub fn deletion(&self, name: &NamespacedName) -> Option<Deletion> {
+    pub fn deletion(&self, name: &NamespacedName) -> Option<ObservedDeletion> {
         self.0.read().deletions.get(name).cloned()
     }
 
@@ -124,17 +124,22 @@ impl Index {
 impl Index {
     /// Returns the Applications of the namespace that lead back to this one by selection.
     #[must_use]
-    pub fn selectors_of<K>(&self, spec: &AppSpec, view: &View<K>) -> BTreeSet<String> {
+    pub fn selectors_of<K>(&self, spec: &AppSpec, view: &KindView<K>) -> BTreeSet<String> {
         self.find_leading(spec, view, |_| true)
     }
 
     /// Returns the Applications of the namespace that lead back to this one by adoption.
     #[must_use]
-    pub fn adopters_of<K>(&self, spec: &AppSpec, view: &View<K>) -> BTreeSet<String> {
+    pub fn adopters_of<K>(&self, spec: &AppSpec, view: &KindView<K>) -> BTreeSet<String> {
         self.find_leading(spec, view, |other| other.add_owner_ref)
     }
 
-    fn find_leading<K>(&self, spec: &AppSpec, view: &View<K>, counts: impl Fn(&AppSpec) -> bool) -> BTreeSet<String> {
+    fn find_leading<K>(
+        &self,
+        spec: &AppSpec,
+        view: &KindView<K>,
+        counts: impl Fn(&AppSpec) -> bool,
+    ) -> BTreeSet<String> {
         let name_of = |object: &Object<K>| NamespacedName::new(&spec.name.namespace, &*object.name);
         let mut others: Vec<_> = (view.objects.iter())
             .filter_map(|object| self.get(&name_of(object)))
@@ -168,7 +173,7 @@ pub(super) fn is_owned<K>(spec: &AppSpec, object: &Object<K>) -> bool {
     object.owner_references.has(&spec.uid)
 }
 
-impl Tables {
+impl IndexTables {
     fn insert(&mut self, spec: Arc<AppSpec>) {
         self.remove(&spec.name);
         let name = &spec.name;

@@ -20,20 +20,20 @@ struct ResultLabel {
 }
 
 #[derive(Clone, Default)]
-pub struct Metrics {
+pub struct ApplicationMetrics {
     reconciles: Family<ResultLabel, Counter>,
     owners: Counter,
     ready: Arc<Mutex<HashMap<NamespacedName, String>>>,
     watches: Arc<OnceLock<WatchManager<NamespacedName, Readiness>>>,
 }
 
-impl std::fmt::Debug for Metrics {
+impl std::fmt::Debug for ApplicationMetrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Metrics").finish_non_exhaustive()
+        f.debug_struct("ApplicationMetrics").finish_non_exhaustive()
     }
 }
 
-impl Metrics {
+impl ApplicationMetrics {
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
@@ -69,7 +69,7 @@ impl Metrics {
 }
 
 #[derive(Debug)]
-struct GaugeCollector(Metrics);
+struct GaugeCollector(ApplicationMetrics);
 
 impl Collector for GaugeCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {

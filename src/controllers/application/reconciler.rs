@@ -13,15 +13,15 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::cached::{CachedApplication, StatusSnapshot};
-use super::index::{Deletion, Index};
+use super::index::{Index, ObservedDeletion};
 use super::kinds::{self, ComponentKinds, application_kind};
-use super::metrics::Metrics;
+use super::metrics::ApplicationMetrics;
 use super::owners::apply::Ownership;
 use super::owners::finalizer::{Released, release, remove_finalizer};
 use super::owners::plan::plan;
 use super::readiness::Readiness;
 use super::report;
-use super::selector::Selection;
+use super::selector::LabelSelection;
 use super::spec::AppSpec;
 use super::status::{Assessment, Problem, READY, assess};
 use crate::api::{Application, ApplicationCondition, NamespacedName};
@@ -50,7 +50,7 @@ const GROUP_RETRY: Duration = Duration::from_secs(5);
 /// So many comparisons with requirements of selectors, and the work on as many objects, take less than a millisecond.
 const FEW_COMPARISONS: usize = 1_000;
 
-pub struct Reconciler {
+pub struct ApplicationReconciler {
     pub store: Store<Cached<CachedApplication>>,
     pub index: Index,
     pub kinds: ComponentKinds,
@@ -58,7 +58,7 @@ pub struct Reconciler {
     pub events: EventPublisher,
     pub ownership: Ownership,
     pub throttle: WriteThrottle,
-    pub metrics: Metrics,
+    pub metrics: ApplicationMetrics,
     /// Namespaces in which the last write was denied.
     pub denied: Mutex<HashSet<String>>,
     /// Retry period for refused requests: no event reports a change of permissions.
@@ -90,13 +90,13 @@ enum StatusUpdate {
     Conflict,
 }
 
-impl Reconcile for Reconciler {
+impl Reconcile for ApplicationReconciler {
     fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
         async move { self.reconcile_application(&key.name).await }.boxed()
     }
 }
 
-impl Reconciler {
+impl ApplicationReconciler {
     async fn reconcile_application(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
         if self.stopping.is_cancelled() {
             return Ok(Action::Done);
@@ -126,7 +126,7 @@ impl Reconciler {
     async fn end_deletion(
         &self,
         application: &CachedApplication,
-        deletion: &Deletion,
+        deletion: &ObservedDeletion,
     ) -> Result<Action, ReconcileError> {
         if deletion.must_release {
             match release(&self.ownership.client, application).await {
@@ -294,7 +294,7 @@ impl Reconciler {
 
 /// Estimates the work on the objects of these kinds. An Application is compared with the selectors of all others too.
 fn comparisons<'a>(spec: &AppSpec, kinds: impl Iterator<Item = &'a (GroupKind, KindState<Readiness>)>) -> usize {
-    let requirements = spec.selection.as_ref().map_or(1, Selection::requirements);
+    let requirements = spec.selection.as_ref().map_or(1, LabelSelection::requirements);
     let of_kind = |(kind, state): &(GroupKind, KindState<Readiness>)| match state {
         KindState::Objects(view) if *kind == application_kind() => {
             view.objects.len() * (requirements + view.objects.len())

@@ -17,7 +17,7 @@ const MAX_VALUES: usize = 1_000;
 const MAX_BYTES: usize = 64 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Selection {
+pub enum LabelSelection {
     Nothing,
     All(Vec<Requirement>),
 }
@@ -25,18 +25,18 @@ pub enum Selection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
     key: String,
-    test: Test,
+    test: RequirementTest,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Test {
+enum RequirementTest {
     In(HashSet<String>),
     NotIn(HashSet<String>),
     Exists,
     DoesNotExist,
 }
 
-impl Selection {
+impl LabelSelection {
     /// Never compiles a part of a selector: the missing part may keep it from selecting everything.
     pub fn of(selector: Option<&LabelSelector>) -> Result<Self, String> {
         let Some(selector) = selector else {
@@ -48,7 +48,7 @@ impl Selection {
             check_value(key, value)?;
             Ok(Requirement {
                 key: key.clone(),
-                test: Test::In(HashSet::from([value.clone()])),
+                test: RequirementTest::In(HashSet::from([value.clone()])),
             })
         });
         let expressions = selector.match_expressions.iter().flatten().map(requirement);
@@ -78,10 +78,10 @@ impl Requirement {
         let value = labels.get(&self.key);
         let is_in = |values: &HashSet<String>| value.is_some_and(|value| values.contains(value));
         match &self.test {
-            Test::In(values) => is_in(values),
-            Test::NotIn(values) => !is_in(values),
-            Test::Exists => value.is_some(),
-            Test::DoesNotExist => value.is_none(),
+            RequirementTest::In(values) => is_in(values),
+            RequirementTest::NotIn(values) => !is_in(values),
+            RequirementTest::Exists => value.is_some(),
+            RequirementTest::DoesNotExist => value.is_none(),
         }
     }
 }
@@ -117,10 +117,10 @@ fn requirement(expression: &LabelSelectorRequirement) -> Result<Requirement, Str
     check_key(key)?;
     let label = key;
     let test = match (operator.as_str(), values.is_empty()) {
-        ("In", false) => Test::In(values),
-        ("NotIn", false) => Test::NotIn(values),
-        ("Exists", true) => Test::Exists,
-        ("DoesNotExist", true) => Test::DoesNotExist,
+        ("In", false) => RequirementTest::In(values),
+        ("NotIn", false) => RequirementTest::NotIn(values),
+        ("Exists", true) => RequirementTest::Exists,
+        ("DoesNotExist", true) => RequirementTest::DoesNotExist,
         ("In" | "NotIn", true) => return Err(format!("operator {operator} of label {label} requires values")),
         ("Exists" | "DoesNotExist", false) => {
             return Err(format!("operator {operator} of label {label} does not allow values"));
@@ -132,7 +132,7 @@ fn requirement(expression: &LabelSelectorRequirement) -> Result<Requirement, Str
             ));
         }
     };
-    if let Test::In(values) | Test::NotIn(values) = &test {
+    if let RequirementTest::In(values) | RequirementTest::NotIn(values) = &test {
         values.iter().try_for_each(|value| check_value(key, value))?;
     }
     Ok(Requirement { key: key.clone(), test })
@@ -186,8 +186,8 @@ mod tests {
 
     use super::*;
 
-    fn selection(selector: Value) -> Result<Selection, String> {
-        Selection::of(
+    fn selection(selector: Value) -> Result<LabelSelection, String> {
+        LabelSelection::of(
             serde_json::from_value::<Option<LabelSelector>>(selector)
                 .unwrap()
                 .as_ref(),

@@ -5,13 +5,13 @@ use futures::FutureExt;
 use parking_lot::Mutex;
 
 use super::cached::CachedApplication;
-use super::event_handler::{ComponentEventHandler, EventHandler, key};
+use super::event_handler::{ApplicationEventHandler, ComponentEventHandler, key};
 use super::index::Index;
 use super::kinds::ComponentKinds;
-use super::metrics::Metrics;
+use super::metrics::ApplicationMetrics;
 use super::owners::apply::Ownership;
 use super::owners::finalizer::Adoptions;
-use super::reconciler::{Reconciler, WriteThrottle};
+use super::reconciler::{ApplicationReconciler, WriteThrottle};
 use super::{NAME, components};
 use crate::controllers::{Controller, FIELD_MANAGER, SetupContext, Source};
 use crate::runtime::controller::Class;
@@ -42,7 +42,7 @@ impl Options {
 
 /// Builds the controller; `None` without an API server.
 #[must_use]
-pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Option<Controller> {
+pub fn setup(context: &SetupContext, options: &Options, metrics: &ApplicationMetrics) -> Option<Controller> {
     let Source::Cluster(client) = &context.source else {
         return None;
     };
@@ -63,7 +63,7 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
         components.on_event(kind, &event);
     });
     metrics.set_watches(&watches);
-    let event_handler = EventHandler {
+    let event_handler = ApplicationEventHandler {
         index: index.clone(),
         queue: context.queue.clone(),
         watches: watches.clone(),
@@ -85,7 +85,7 @@ pub fn setup(context: &SetupContext, options: &Options, metrics: &Metrics) -> Op
         applications.wait_until_synced().await;
         watch_manager.run().await;
     };
-    let reconciler = Reconciler {
+    let reconciler = ApplicationReconciler {
         store,
         events: EventPublisher::new(client.clone(), FIELD_MANAGER),
         ownership: Ownership {

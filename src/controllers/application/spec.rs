@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 
-use super::selector::Selection;
+use super::selector::LabelSelection;
 use crate::api::{Application, NamespacedName};
 use crate::runtime::watch::GroupKind;
 
@@ -22,7 +22,7 @@ pub struct AppSpec {
     pub kinds: Vec<GroupKind>,
     /// Number of kinds beyond [`MAX_KINDS`].
     pub omitted_kinds: usize,
-    pub selection: Result<Selection, String>,
+    pub selection: Result<LabelSelection, String>,
     pub add_owner_ref: bool,
     pub generation: Option<i64>,
     /// The kinds in [`OWNED_KINDS`], sorted, without duplicates.
@@ -47,7 +47,7 @@ impl AppSpec {
             uid: application.uid().unwrap_or_default(),
             kinds,
             omitted_kinds,
-            selection: Selection::of(application.spec.selector.as_ref()),
+            selection: LabelSelection::of(application.spec.selector.as_ref()),
             add_owner_ref: application.spec.add_owner_ref,
             generation: application.metadata.generation,
             recorded_kinds: recorded_kinds(application.metadata.annotations.as_ref()),
@@ -95,7 +95,7 @@ impl AppSpec {
     #[must_use]
     pub fn component_kinds(&self) -> &[GroupKind] {
         match self.selection {
-            Ok(Selection::Nothing) => &[],
+            Ok(LabelSelection::Nothing) => &[],
             _ => &self.kinds,
         }
     }

@@ -11,7 +11,7 @@ use super::readiness::{ComponentState, Readiness};
 use super::spec::{AppSpec, MAX_KINDS};
 use crate::api::conditions::{find, since};
 use crate::api::{ApplicationCondition, ApplicationStatus, ComponentStatus};
-use crate::runtime::watch::{GroupKind, KindState, View};
+use crate::runtime::watch::{GroupKind, KindState, KindView};
 use crate::text::{json_size, sanitize};
 
 pub const READY: &str = "Ready";
@@ -96,7 +96,7 @@ pub fn assess(spec: &AppSpec, kinds: &[(GroupKind, KindState<Readiness>)], index
 }
 
 impl Assessment {
-    fn add_kind(&mut self, spec: &AppSpec, kind: &GroupKind, view: &View<Readiness>, index: &Index) {
+    fn add_kind(&mut self, spec: &AppSpec, kind: &GroupKind, view: &KindView<Readiness>, index: &Index) {
         // Applications that select each other would wait for each other.
         let cycle = if *kind == application_kind() {
             index.selectors_of(spec, view)

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::readiness::{ComponentState, Readiness};
 use super::spec::AppSpec;
 use crate::api::NamespacedName;
-use crate::runtime::watch::{GroupKind, KindState, Object, Resource, View};
+use crate::runtime::watch::{GroupKind, KindState, KindView, Object, Resource};
 
 mod owner_plan;
 mod status;
@@ -70,9 +70,9 @@ fn labeled(name: &str, app: &str, projection: Readiness) -> Object<Readiness> {
     Object::new(meta, projection)
 }
 
-fn view(kind: &GroupKind, objects: Vec<Object<Readiness>>) -> View<Readiness> {
+fn view(kind: &GroupKind, objects: Vec<Object<Readiness>>) -> KindView<Readiness> {
     let gvk = kube::core::GroupVersionKind::gvk(&kind.group, "v1", &kind.kind);
-    View {
+    KindView {
         resource: Resource {
             api: kube::core::ApiResource::from_gvk(&gvk),
             is_namespaced: true,

@@ -21,11 +21,11 @@ const USUAL_BYTES: u64 = 8 << 10;
 #[derive(Clone, Debug)]
 pub struct CachedRepository {
     object: AppRepository,
-    memory: Option<Memory>,
+    memory: Option<ObjectMemory>,
 }
 
 /// Memory of an object. Its versions share it: while one replaces another, the object does not count twice.
-type Memory = Arc<Mutex<Reservation>>;
+type ObjectMemory = Arc<Mutex<Reservation>>;
 
 impl_resource!([] CachedRepository, as AppRepository, metadata_only: false, |this| &this.object.metadata,
     &mut this.object.metadata);
@@ -111,7 +111,7 @@ impl RepositoryCache {
     }
 
     /// Returns the memory of an object, if its namespace has that much left besides the stored version.
-    fn memory(&self, meta: &ObjectMeta, bytes: u64) -> Option<Memory> {
+    fn memory(&self, meta: &ObjectMeta, bytes: u64) -> Option<ObjectMemory> {
         let namespace = meta.namespace.as_deref().unwrap_or_default();
         let Some(memory) = self.stored_memory(meta) else {
             let memory = self.budget.try_share(namespace, bytes)?;
@@ -127,7 +127,7 @@ impl RepositoryCache {
         Some(memory)
     }
 
-    fn stored_memory(&self, meta: &ObjectMeta) -> Option<Memory> {
+    fn stored_memory(&self, meta: &ObjectMeta) -> Option<ObjectMemory> {
         let cached = self.store.get(&NamespacedName::of(meta)?)?;
         let stored = cached
             .object()

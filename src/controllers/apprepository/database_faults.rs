@@ -156,9 +156,9 @@ mod tests {
 
     use super::*;
     use crate::api::NamespacedName;
-    use crate::catalog::{Database, ErrorKind, Login, Settings};
+    use crate::catalog::{CatalogSettings, Database, ErrorKind, Login};
     use crate::controllers::apprepository::event_handler::key;
-    use crate::runtime::workqueue::{self, Metrics};
+    use crate::runtime::workqueue::{self, WorkqueueMetrics};
     use crate::trace::log_lines::LogLines;
 
     const BACKOFF: Backoff = Backoff {
@@ -168,9 +168,9 @@ mod tests {
 
     fn faults() -> DatabaseFaults {
         let database = Database::parse("postgres://portolan@127.0.0.1:1/none", &Login::default()).unwrap();
-        let catalog = Catalog::open_lazy(&Settings::new(database)).unwrap();
-        let metrics = Metrics::register(&mut Registry::default());
-        DatabaseFaults::new(catalog, Queue::new(workqueue::Settings::default(), &metrics))
+        let catalog = Catalog::open_lazy(&CatalogSettings::new(database)).unwrap();
+        let metrics = WorkqueueMetrics::register(&mut Registry::default());
+        DatabaseFaults::new(catalog, Queue::new(workqueue::QueueSettings::default(), &metrics))
     }
 
     fn name(number: usize) -> NamespacedName {

@@ -14,7 +14,7 @@ use crate::runtime::cron::CronTrigger;
 use crate::runtime::watch::{Cached, Change, Store, Stored};
 use crate::runtime::workqueue::{Priority, Queue};
 
-pub struct EventHandler {
+pub struct RepositoryEventHandler {
     pub queue: Queue<Key>,
     pub running_syncs: RunningSyncs,
     pub states: RepositoryStates,
@@ -24,7 +24,7 @@ pub struct EventHandler {
     pub defaults: Defaults,
 }
 
-impl EventHandler {
+impl RepositoryEventHandler {
     pub fn on_change(&self, change: Change<Cached<CachedRepository>>) {
         match change {
             Change::Applied { old, new, is_listed } => self.handle_change(&new.key(), old.as_ref(), &new, is_listed),
@@ -164,7 +164,7 @@ mod tests {
 
     use super::*;
     use crate::api::{AppRepository, Guarded};
-    use crate::runtime::workqueue::{Metrics, Settings};
+    use crate::runtime::workqueue::{QueueSettings, WorkqueueMetrics};
 
     fn seen(name: &str, generation: Option<i64>, observed: Option<i64>) -> Change<Cached<CachedRepository>> {
         let object = json!({
@@ -183,9 +183,12 @@ mod tests {
         }
     }
 
-    fn handler() -> EventHandler {
-        EventHandler {
-            queue: Queue::new(Settings::default(), &Metrics::register(&mut Registry::default())),
+    fn handler() -> RepositoryEventHandler {
+        RepositoryEventHandler {
+            queue: Queue::new(
+                QueueSettings::default(),
+                &WorkqueueMetrics::register(&mut Registry::default()),
+            ),
             running_syncs: RunningSyncs::default(),
             states: RepositoryStates::default(),
             listed: Arc::default(),

@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
     use crate::api::NamespacedName;
-    use crate::catalog::{CommitSummary, State};
+    use crate::catalog::{CommitSummary, RecordState};
     use crate::controllers::apprepository::spec::{Defaults, OneShot};
     use crate::helm::index::Skip;
 
@@ -127,10 +127,10 @@ mod tests {
         Record {
             spec_hash: Some(spec().spec_hash),
             last_success: Some(jiff::Timestamp::UNIX_EPOCH),
-            state: State {
+            state: RecordState {
                 ready: Some(ready),
                 reason: reason.to_owned(),
-                ..State::default()
+                ..RecordState::default()
             },
             ..Record::default()
         }

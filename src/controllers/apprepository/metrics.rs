@@ -81,7 +81,7 @@ impl RepositoryMetrics {
         registry.register("portolan_oci_pulls", help, metrics.oci_pulls.clone());
         let help = "Current number of problems with files of the manifests directory";
         registry.register("portolan_manifest_problems", help, metrics.manifest_problems.clone());
-        registry.register_collector(Box::new(Repositories(Arc::clone(&metrics.repositories))));
+        registry.register_collector(Box::new(RepositoryGauges(Arc::clone(&metrics.repositories))));
         metrics
     }
 
@@ -151,9 +151,9 @@ impl SyncTimer {
 
 /// Gauges of each repository. Some have no last success or next sync.
 #[derive(Debug)]
-struct Repositories(Arc<Mutex<HashMap<NamespacedName, Gauges>>>);
+struct RepositoryGauges(Arc<Mutex<HashMap<NamespacedName, Gauges>>>);
 
-impl Collector for Repositories {
+impl Collector for RepositoryGauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let repositories = self.0.lock().clone();
         if repositories.is_empty() {

@@ -29,7 +29,7 @@ pub mod tombstones;
 
 pub use cached::{CachedRepository, RepositoryCache};
 pub use options::{Options, SyncOptions};
-pub use setup::{ControllerMetrics, Parts, data_url, setup};
+pub use setup::{AppRepositoryMetrics, Parts, data_url, setup};
 
 /// The name of the controller, and of the class of keys that it syncs.
 pub const NAME: &str = "apprepository";

@@ -28,7 +28,7 @@ pub struct Options {
     pub kubeapps_namespace: String,
     pub defaults: Defaults,
     pub sync: SyncOptions,
-    pub chart_files: chart_files::Settings,
+    pub chart_files: chart_files::FilesSettings,
     /// Enqueues the import of chart files after a sync.
     pub import_after_sync: bool,
     /// Directories besides the manifests' own that `file:` URLs may name.

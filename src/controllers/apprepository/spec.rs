@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::api::{self, AppRepository, AppRepositorySpec, NamespacedName, PodTemplate, SecretKeyRef};
 use crate::http::Proxies;
-use crate::jq::Rule;
+use crate::jq::JqRule;
 use crate::runtime::cron::{self, Cron, Intervals};
 use crate::runtime::manifests::MANIFEST_ANNOTATION;
 use crate::text::hex;
@@ -141,7 +141,7 @@ pub struct RepositorySpec {
     pub requests: Requests,
     pub suspended: bool,
     /// Selects the charts to keep; `None` keeps all.
-    pub filter: Option<Rule>,
+    pub filter: Option<JqRule>,
     /// Repositories of the OCI registry, below the path of the URL. If empty, the catalog of the registry is used.
     pub oci_repositories: Vec<String>,
     pub access: RepositoryAccess,
@@ -270,7 +270,7 @@ pub struct OneShot {
     pub url: String,
     pub kind: RepositoryKind,
     pub oci_repositories: Vec<String>,
-    pub filter: Option<Rule>,
+    pub filter: Option<JqRule>,
     pub access: RepositoryAccess,
     pub allow_shrink: Option<String>,
 }
@@ -314,14 +314,14 @@ fn proxies(template: &PodTemplate) -> Option<Proxies> {
     (proxies.http.is_some() || proxies.https.is_some()).then_some(proxies)
 }
 
-fn rule(declared: &api::FilterRule) -> Rule {
-    Rule {
+fn rule(declared: &api::FilterRule) -> JqRule {
+    JqRule {
         jq: declared.jq.clone(),
         variables: declared.variables.clone(),
     }
 }
 
-fn parts(rule: &Rule) -> (&str, &std::collections::BTreeMap<String, String>) {
+fn parts(rule: &JqRule) -> (&str, &std::collections::BTreeMap<String, String>) {
     (&rule.jq, &rule.variables)
 }
 

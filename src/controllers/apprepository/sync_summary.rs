@@ -13,14 +13,14 @@ const MAX_NAMED: usize = 20;
 const MAX_TEXT: usize = 1024;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct SyncCounts {
     pub charts: u64,
     pub versions: u64,
     pub filtered: u64,
 }
 
 #[must_use]
-pub fn last_sync(summary: &Summary, counts: &Counts, committed: &CommitSummary, started: Timestamp) -> LastSync {
+pub fn last_sync(summary: &Summary, counts: &SyncCounts, committed: &CommitSummary, started: Timestamp) -> LastSync {
     let entry = |chart: &str, version: Option<&str>, reason: &str| SkippedEntry {
         chart: shown(chart),
         version: version.map(shown),
@@ -147,7 +147,7 @@ mod tests {
             added,
             ..CommitSummary::default()
         };
-        let counts = Counts {
+        let counts = SyncCounts {
             charts: 2,
             versions: 3,
             filtered: 0,

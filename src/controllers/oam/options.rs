@@ -74,7 +74,7 @@ pub struct Options {
     pub has_compat_metrics: bool,
     /// `None` without `--use-webhook`.
     pub webhooks: Option<WebhookOptions>,
-    pub evaluator: cue::Options,
+    pub evaluator: cue::EvaluatorOptions,
     /// Sends the HTTP requests of steps and components.
     pub fetcher: Fetcher,
     pub joined: JoinedOptions,

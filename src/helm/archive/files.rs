@@ -1,14 +1,14 @@
-use super::{ArchiveError, ChartFiles, Limits};
+use super::{ArchiveError, ArchiveFiles, ArchiveLimits};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum FileRole {
     Readme,
     Values,
     Schema,
     AdditionalValues(String),
 }
 
-impl Role {
+impl FileRole {
     /// Matches an entry name by Kubeapps' rules: at most one directory, then one of three names in any case, or
     /// `values-SOMETHING.yaml` in exactly this case. Absolute paths and paths with `..` never match.
     pub(super) fn of(name: &[u8]) -> Option<Self> {
@@ -71,29 +71,29 @@ fn additional_values_key(name: &[u8]) -> Option<String> {
 }
 
 pub(super) struct FileCollector<'l> {
-    limits: &'l Limits,
-    files: ChartFiles,
+    limits: &'l ArchiveLimits,
+    files: ArchiveFiles,
     /// Size of the collected files as JSON strings.
     kept: u64,
 }
 
 impl<'l> FileCollector<'l> {
-    pub(super) fn new(limits: &'l Limits) -> Self {
+    pub(super) fn new(limits: &'l ArchiveLimits) -> Self {
         Self {
             limits,
-            files: ChartFiles::default(),
+            files: ArchiveFiles::default(),
             kept: 0,
         }
     }
 
-    pub(super) fn check_size(&self, role: &Role, bytes: u64) -> Result<(), ArchiveError> {
+    pub(super) fn check_size(&self, role: &FileRole, bytes: u64) -> Result<(), ArchiveError> {
         if bytes > self.limits.file_bytes {
             return Err(ArchiveError::too_large(role.describe(), self.limits.file_bytes));
         }
         Ok(())
     }
 
-    pub(super) fn put(&mut self, role: Role, content: Vec<u8>) -> Result<(), ArchiveError> {
+    pub(super) fn put(&mut self, role: FileRole, content: Vec<u8>) -> Result<(), ArchiveError> {
         // Remove the replaced file first, so that both are never in memory.
         self.kept -= json_bytes(&self.take(&role));
         let too_large = || {
@@ -108,22 +108,22 @@ impl<'l> FileCollector<'l> {
         }
         self.kept += added;
         match role {
-            Role::Readme => self.files.readme = text,
-            Role::Values => self.files.values = text,
-            Role::Schema => self.files.schema = text,
-            Role::AdditionalValues(key) => {
+            FileRole::Readme => self.files.readme = text,
+            FileRole::Values => self.files.values = text,
+            FileRole::Schema => self.files.schema = text,
+            FileRole::AdditionalValues(key) => {
                 self.files.additional_values.insert(key, text);
             }
         }
         Ok(())
     }
 
-    fn take(&mut self, role: &Role) -> String {
+    fn take(&mut self, role: &FileRole) -> String {
         match role {
-            Role::Readme => std::mem::take(&mut self.files.readme),
-            Role::Values => std::mem::take(&mut self.files.values),
-            Role::Schema => std::mem::take(&mut self.files.schema),
-            Role::AdditionalValues(key) => match self.files.additional_values.remove(key) {
+            FileRole::Readme => std::mem::take(&mut self.files.readme),
+            FileRole::Values => std::mem::take(&mut self.files.values),
+            FileRole::Schema => std::mem::take(&mut self.files.schema),
+            FileRole::AdditionalValues(key) => match self.files.additional_values.remove(key) {
                 Some(text) => {
                     self.kept -= key.len() as u64;
                     text
@@ -133,7 +133,7 @@ impl<'l> FileCollector<'l> {
         }
     }
 
-    pub(super) fn finish(self) -> ChartFiles {
+    pub(super) fn finish(self) -> ArchiveFiles {
         self.files
     }
 }
@@ -176,12 +176,12 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case("chart/README.md", Some(Role::Readme))]
-    #[case("chart/readme.MD", Some(Role::Readme))]
-    #[case("README.md", Some(Role::Readme))]
-    #[case("./README.md", Some(Role::Readme))]
-    #[case("././chart/Values.yaml", Some(Role::Values))]
-    #[case("chart/values.schema.json", Some(Role::Schema))]
+    #[case("chart/README.md", Some(FileRole::Readme))]
+    #[case("chart/readme.MD", Some(FileRole::Readme))]
+    #[case("README.md", Some(FileRole::Readme))]
+    #[case("./README.md", Some(FileRole::Readme))]
+    #[case("././chart/Values.yaml", Some(FileRole::Values))]
+    #[case("chart/values.schema.json", Some(FileRole::Schema))]
     #[case("chart/Chart.yaml", None)]
     #[case("chart/README.md.gotmpl", None)]
     #[case("chart/app-README.md", None)]
@@ -198,8 +198,8 @@ mod tests {
     #[case("", None)]
     #[case("./", None)]
     #[case("/", None)]
-    fn files_are_matched_by_name(#[case] name: &str, #[case] role: Option<Role>) {
-        assert_eq!(Role::of(name.as_bytes()), role);
+    fn files_are_matched_by_name(#[case] name: &str, #[case] role: Option<FileRole>) {
+        assert_eq!(FileRole::of(name.as_bytes()), role);
     }
 
     #[rstest]
@@ -220,8 +220,8 @@ mod tests {
     #[case("/values-a.yaml", None)]
     fn additional_values_have_the_same_keys_as_in_kubeapps(#[case] name: &str, #[case] key: Option<&str>) {
         assert_eq!(
-            Role::of(name.as_bytes()),
-            key.map(|key| Role::AdditionalValues(key.to_owned()))
+            FileRole::of(name.as_bytes()),
+            key.map(|key| FileRole::AdditionalValues(key.to_owned()))
         );
     }
 
@@ -253,20 +253,20 @@ mod tests {
 
     #[test]
     fn the_extracted_files_are_limited_by_their_json_size() {
-        let limits = Limits {
+        let limits = ArchiveLimits {
             kept_bytes: 600,
-            ..Limits::default()
+            ..ArchiveLimits::default()
         };
         let mut files = FileCollector::new(&limits);
         for _ in 0..3 {
-            files.put(Role::Values, vec![1; 100]).unwrap();
+            files.put(FileRole::Values, vec![1; 100]).unwrap();
         }
-        assert!(files.put(Role::Readme, vec![1]).is_err());
+        assert!(files.put(FileRole::Readme, vec![1]).is_err());
     }
 
     #[test]
     fn a_name_with_many_partial_matches_takes_linear_time() {
         let name = b"values-".repeat(150_000);
-        assert_eq!(Role::of(&name), None);
+        assert_eq!(FileRole::of(&name), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Extracts the files that the catalog stores from the archive of a chart version.
 //!
-//! Archives are untrusted. Nothing is unpacked to disk, links are not followed and schemas are not resolved. [`Limits`]
-//! bound the extracted files; all other content is skipped while streaming.
+//! Archives are untrusted. Nothing is unpacked to disk, links are not followed and schemas are not resolved.
+//! [`ArchiveLimits`] bound the extracted files; all other content is skipped while streaming.
 
 mod error;
 mod files;
@@ -17,12 +17,12 @@ use std::io::{self, BufReader, Cursor, Read};
 use flate2::bufread::MultiGzDecoder;
 
 pub use error::ArchiveError;
-use files::{FileCollector, Role};
+use files::{FileCollector, FileRole};
 use metered::{LimitedReader, ReadStatus};
 use walk::{BLOCK, EXTENSION_BYTES, TarReader};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ArchiveLimits {
     pub packed_bytes: u64,
     pub unpacked_bytes: u64,
     pub file_bytes: u64,
@@ -31,7 +31,7 @@ pub struct Limits {
     pub entries: u64,
 }
 
-impl Default for Limits {
+impl Default for ArchiveLimits {
     fn default() -> Self {
         const MIB: u64 = 1024 * 1024;
         Self {
@@ -50,7 +50,7 @@ const BUFFERS: u64 = 512 * 1024;
 /// Extracted files of several archives that are stored together; the last archive may exceed it.
 pub const GROUP_BYTES: u64 = 1024 * 1024;
 
-impl Limits {
+impl ArchiveLimits {
     /// Lowers the limits until one group of archives needs at most `memory` bytes.
     #[must_use]
     pub fn within(self, memory: u64) -> Self {
@@ -75,7 +75,7 @@ impl Limits {
 
 /// Without NUL, which Postgres rejects in JSON, and with U+FFFD for each invalid UTF-8 byte, as Go does.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ChartFiles {
+pub struct ArchiveFiles {
     pub readme: String,
     pub values: String,
     /// Empty if missing. References are not resolved.
@@ -89,7 +89,7 @@ pub struct ChartFiles {
 /// Only regular files at most one directory deep count, after a leading `./` is removed (Kubeapps counts the `./`).
 /// Names match in any case, and the last match wins, as in Kubeapps.
 /// Links, devices, absolute paths and paths with `..` are skipped: many published charts contain harmless links.
-pub fn read(input: impl Read, limits: &Limits) -> Result<ChartFiles, ArchiveError> {
+pub fn read(input: impl Read, limits: &ArchiveLimits) -> Result<ArchiveFiles, ArchiveError> {
     let (packed, unpacked) = (ReadStatus::default(), ReadStatus::default());
     let mut input = BufReader::with_capacity(64 * 1024, LimitedReader::new(input, limits.packed_bytes, &packed));
     let failed = |error: io::Error, entries| {
@@ -131,7 +131,7 @@ pub fn read(input: impl Read, limits: &Limits) -> Result<ChartFiles, ArchiveErro
         if entries > limits.entries {
             return Err(ArchiveError::TooManyEntries { limit: limits.entries });
         }
-        let role = entry.is_regular_file.then(|| Role::of(&entry.name)).flatten();
+        let role = entry.is_regular_file.then(|| FileRole::of(&entry.name)).flatten();
         if let Some(role) = role {
             files.check_size(&role, entry.size)?;
             let content = walk.read_content().map_err(|error| failed(error, entries))?;

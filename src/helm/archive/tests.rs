@@ -18,17 +18,17 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-fn read_within(archive: &[u8], limits: &Limits) -> Result<ChartFiles, ArchiveError> {
+fn read_within(archive: &[u8], limits: &ArchiveLimits) -> Result<ArchiveFiles, ArchiveError> {
     read(archive, limits)
 }
 
-fn read_tar(entries: &[Vec<u8>]) -> Result<ChartFiles, ArchiveError> {
-    read_within(&gzip(&tar(entries)), &Limits::default())
+fn read_tar(entries: &[Vec<u8>]) -> Result<ArchiveFiles, ArchiveError> {
+    read_within(&gzip(&tar(entries)), &ArchiveLimits::default())
 }
 
-fn readme(text: &str) -> ChartFiles {
-    ChartFiles {
+fn readme(text: &str) -> ArchiveFiles {
+    ArchiveFiles {
         readme: text.to_owned(),
-        ..ChartFiles::default()
+        ..ArchiveFiles::default()
     }
 }

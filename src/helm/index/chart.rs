@@ -1,6 +1,6 @@
 use sha2::{Digest as _, Sha256};
 
-use super::entry::Entry;
+use super::entry::IndexEntry;
 use super::{Chart, Version};
 use crate::helm::semver::Rank;
 
@@ -23,7 +23,7 @@ pub(super) struct BuiltChart {
 }
 
 impl ChartBuilder {
-    pub(super) fn push(&mut self, entry: Entry) {
+    pub(super) fn push(&mut self, entry: IndexEntry) {
         self.bytes += size_of_version(&entry.version);
         // The first of equal versions in file order stays the newest.
         if self.newest.as_ref().is_none_or(|(rank, _)| entry.rank > *rank) {

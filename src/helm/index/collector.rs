@@ -10,18 +10,18 @@ use super::node::{Fields, overrides_existing};
 use super::{ChartStats, DecodeLimits, Sink, Skipped, Summary, entry};
 use crate::text::printable;
 
-type KeyHash = [u8; 16];
+type ChartKeyHash = [u8; 16];
 
 /// Emits a chart as soon as it is complete, so memory is bounded by the largest chart. If its key occurs again, the
 /// last occurrence wins and the emitted chart was wrong. The rest of the pass then only reads keys, and a second pass
 /// emits the winners.
-pub(super) struct Collector<'a, S: Sink> {
+pub(super) struct ChartCollector<'a, S: Sink> {
     limits: &'a DecodeLimits,
     sink: &'a mut S,
     /// The position of the winning occurrence of each key.
-    winners: HashMap<KeyHash, u64>,
+    winners: HashMap<ChartKeyHash, u64>,
     seen: u64,
-    pass: Pass,
+    pass: CollectorPass,
     chart: Option<OpenChart>,
     has_emitted: bool,
     summary: Summary,
@@ -36,21 +36,21 @@ struct OpenChart {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pass {
+enum CollectorPass {
     First,
     /// The rest of the first pass after a duplicate key: emits nothing.
     OnlyKeys,
     Second,
 }
 
-impl<'a, S: Sink> Collector<'a, S> {
+impl<'a, S: Sink> ChartCollector<'a, S> {
     pub(super) fn new(limits: &'a DecodeLimits, sink: &'a mut S) -> Self {
         Self {
             limits,
             sink,
             winners: HashMap::new(),
             seen: 0,
-            pass: Pass::First,
+            pass: CollectorPass::First,
             chart: None,
             has_emitted: false,
             summary: Summary::default(),
@@ -67,8 +67,8 @@ impl<'a, S: Sink> Collector<'a, S> {
         if is_first {
             return true;
         }
-        if overrides_existing(merged) && self.pass != Pass::Second {
-            self.pass = Pass::OnlyKeys;
+        if overrides_existing(merged) && self.pass != CollectorPass::Second {
+            self.pass = CollectorPass::OnlyKeys;
             self.winners.clear();
         }
         overrides_existing(merged)
@@ -89,17 +89,17 @@ impl<'a, S: Sink> Collector<'a, S> {
         }
         let hash = hash_of(key);
         let is_selected = match (self.pass, self.winners.get(&hash)) {
-            (Pass::Second, winner) => winner == Some(&number),
+            (CollectorPass::Second, winner) => winner == Some(&number),
             (_, Some(_)) => {
                 if overrides_existing(merged) {
-                    self.pass = Pass::OnlyKeys;
+                    self.pass = CollectorPass::OnlyKeys;
                     self.winners.insert(hash, number);
                 }
                 false
             }
             (pass, None) => {
                 self.winners.insert(hash, number);
-                pass == Pass::First
+                pass == CollectorPass::First
             }
         };
         if is_selected {
@@ -197,19 +197,19 @@ impl<'a, S: Sink> Collector<'a, S> {
     }
 
     pub(super) fn needs_second_pass(&self) -> bool {
-        self.pass == Pass::OnlyKeys
+        self.pass == CollectorPass::OnlyKeys
     }
 
     pub(super) fn begin_second_pass(&mut self) -> Result<(), DecodeError<S::Error>> {
         self.reset()?;
-        self.pass = Pass::Second;
+        self.pass = CollectorPass::Second;
         Ok(())
     }
 
     pub(super) fn start_over(&mut self) -> Result<(), DecodeError<S::Error>> {
         self.reset()?;
         self.winners.clear();
-        self.pass = Pass::First;
+        self.pass = CollectorPass::First;
         Ok(())
     }
 
@@ -235,9 +235,9 @@ impl<'a, S: Sink> Collector<'a, S> {
     }
 }
 
-fn hash_of(key: &str) -> KeyHash {
-    let mut hash = KeyHash::default();
+fn hash_of(key: &str) -> ChartKeyHash {
+    let mut hash = ChartKeyHash::default();
     let digest = Sha256::digest(key.as_bytes());
-    hash.copy_from_slice(&digest[..size_of::<KeyHash>()]);
+    hash.copy_from_slice(&digest[..size_of::<ChartKeyHash>()]);
     hash
 }

@@ -1,5 +1,5 @@
 use super::node::{Field, Fields, Node};
-use super::{Chart, Maintainer, Version, created};
+use super::{Chart, IndexMaintainer, Version, created};
 use crate::helm::semver::Rank;
 
 /// Longer versions do not fit the columns of Kubeapps.
@@ -7,7 +7,7 @@ const MAX_VERSION_BYTES: usize = 128;
 const MAX_NAME_BYTES: usize = 250;
 
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct IndexEntry {
     pub(super) rank: Rank,
     pub(super) version: Version,
     pub(super) deprecated: bool,
@@ -22,7 +22,7 @@ pub(super) struct InvalidEntry {
 }
 
 /// A wrong type in any field that is read makes the version invalid, even if it is not the newest.
-pub(super) fn read(mut fields: Fields) -> Result<Entry, InvalidEntry> {
+pub(super) fn read(mut fields: Fields) -> Result<IndexEntry, InvalidEntry> {
     let version =
         text(&mut fields, Field::Version, "version").map_err(|reason| InvalidEntry { version: None, reason })?;
     let entry = check_version(&version).and_then(|()| read_rest(&mut fields, &version));
@@ -64,10 +64,10 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn read_rest(fields: &mut Fields, version: &str) -> Result<Entry, String> {
+fn read_rest(fields: &mut Fields, version: &str) -> Result<IndexEntry, String> {
     let name = text(fields, Field::Name, "name")?;
     check_name(&name)?;
-    Ok(Entry {
+    Ok(IndexEntry {
         rank: Rank::of(version),
         version: Version {
             version: version.to_owned(),
@@ -172,7 +172,7 @@ fn category(annotations: Option<Node>) -> Result<String, String> {
 }
 
 /// Drops maintainers without a name, which would break Kubeapps' listings.
-fn maintainers(node: Option<Node>) -> Result<Vec<Maintainer>, String> {
+fn maintainers(node: Option<Node>) -> Result<Vec<IndexMaintainer>, String> {
     let nodes = match node {
         None => return Ok(Vec::new()),
         Some(Node::List(nodes)) => nodes,
@@ -190,8 +190,8 @@ fn maintainers(node: Option<Node>) -> Result<Vec<Maintainer>, String> {
     Ok(maintainers)
 }
 
-fn maintainer(pairs: Vec<(String, Node)>) -> Result<Option<Maintainer>, String> {
-    let mut maintainer = Maintainer {
+fn maintainer(pairs: Vec<(String, Node)>) -> Result<Option<IndexMaintainer>, String> {
+    let mut maintainer = IndexMaintainer {
         name: String::new(),
         email: None,
         url: None,

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::collector::Collector;
+use super::collector::ChartCollector;
 use super::error::{DecodeError, ParserError, Position};
 use super::limits::DecodeLimits;
 use super::metered_reader::{Meter, Metered, ReadFault};
@@ -15,19 +15,19 @@ use super::{Entries, Sink, TopLevel};
 
 pub(super) fn read<R: Read, S: Sink>(
     input: &mut R,
-    collector: &mut Collector<'_, S>,
+    collector: &mut ChartCollector<'_, S>,
 ) -> Result<TopLevel, DecodeError<S::Error>> {
     parse_value(input, collector, |walk, deserializer| {
-        Document(walk).deserialize(deserializer)
+        IndexDocument(walk).deserialize(deserializer)
     })
 }
 
-type Parser<'r, R> = serde_json::Deserializer<serde_json::de::IoRead<BufReader<Metered<&'r mut R>>>>;
+type JsonParser<'r, R> = serde_json::Deserializer<serde_json::de::IoRead<BufReader<Metered<&'r mut R>>>>;
 
 fn parse_value<'a, 'r, R: Read, S: Sink>(
     input: &'r mut R,
-    collector: &mut Collector<'a, S>,
-    walk_over: impl FnOnce(&mut Walk<'_, 'a, S>, &mut Parser<'r, R>) -> Result<(), serde_json::Error>,
+    collector: &mut ChartCollector<'a, S>,
+    walk_over: impl FnOnce(&mut Walk<'_, 'a, S>, &mut JsonParser<'r, R>) -> Result<(), serde_json::Error>,
 ) -> Result<TopLevel, DecodeError<S::Error>> {
     let meter = Rc::new(Meter::default());
     let limit = collector.limits().max_bytes_without_progress();
@@ -57,16 +57,16 @@ fn parse_value<'a, 'r, R: Read, S: Sink>(
 
 pub(super) fn versions<R: Read, S: Sink>(
     input: &mut R,
-    collector: &mut Collector<'_, S>,
+    collector: &mut ChartCollector<'_, S>,
 ) -> Result<(), DecodeError<S::Error>> {
     parse_value(input, collector, |walk, deserializer| {
-        Versions(walk).deserialize(deserializer)
+        VersionList(walk).deserialize(deserializer)
     })
     .map(|_| ())
 }
 
 struct Walk<'w, 'a, S: Sink> {
-    collector: &'w mut Collector<'a, S>,
+    collector: &'w mut ChartCollector<'a, S>,
     meter: &'w Meter,
     top_level: TopLevel,
     stop: Option<DecodeError<S::Error>>,
@@ -111,9 +111,9 @@ fn parser_error(fault: ReadFault, limit: u64, position: Position) -> ParserError
 /// Placeholder: only the parser knows the position, and reports it after it was stopped.
 const UNKNOWN_POSITION: Position = Position { line: 1, column: 1 };
 
-struct Document<'d, 'w, 'a, S: Sink>(&'d mut Walk<'w, 'a, S>);
+struct IndexDocument<'d, 'w, 'a, S: Sink>(&'d mut Walk<'w, 'a, S>);
 
-impl<'de, S: Sink> DeserializeSeed<'de> for Document<'_, '_, '_, S> {
+impl<'de, S: Sink> DeserializeSeed<'de> for IndexDocument<'_, '_, '_, S> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -121,7 +121,7 @@ impl<'de, S: Sink> DeserializeSeed<'de> for Document<'_, '_, '_, S> {
     }
 }
 
-impl<'de, S: Sink> Visitor<'de> for Document<'_, '_, '_, S> {
+impl<'de, S: Sink> Visitor<'de> for IndexDocument<'_, '_, '_, S> {
     type Value = ();
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -213,7 +213,7 @@ impl<'de, S: Sink> Visitor<'de> for Charts<'_, '_, '_, S> {
             let is_selected = walk.collector.begin_chart(&key, false, UNKNOWN_POSITION);
             // Unselected charts are parsed too, and the collector drops their versions.
             walk.check(is_selected)?;
-            map.next_value_seed(Versions(walk))?;
+            map.next_value_seed(VersionList(walk))?;
             let ended = walk.collector.end_chart();
             walk.check(ended)?;
         }
@@ -221,16 +221,16 @@ impl<'de, S: Sink> Visitor<'de> for Charts<'_, '_, '_, S> {
     }
 }
 
-struct Versions<'d, 'w, 'a, S: Sink>(&'d mut Walk<'w, 'a, S>);
+struct VersionList<'d, 'w, 'a, S: Sink>(&'d mut Walk<'w, 'a, S>);
 
-impl<S: Sink> Versions<'_, '_, '_, S> {
+impl<S: Sink> VersionList<'_, '_, '_, S> {
     fn skip_chart<E>(self) -> Result<(), E> {
         self.0.collector.skip_chart();
         Ok(())
     }
 }
 
-impl<'de, S: Sink> DeserializeSeed<'de> for Versions<'_, '_, '_, S> {
+impl<'de, S: Sink> DeserializeSeed<'de> for VersionList<'_, '_, '_, S> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -238,7 +238,7 @@ impl<'de, S: Sink> DeserializeSeed<'de> for Versions<'_, '_, '_, S> {
     }
 }
 
-impl<'de, S: Sink> Visitor<'de> for Versions<'_, '_, '_, S> {
+impl<'de, S: Sink> Visitor<'de> for VersionList<'_, '_, '_, S> {
     type Value = ();
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

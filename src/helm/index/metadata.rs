@@ -6,20 +6,20 @@ use std::io::Cursor;
 use serde_json::value::RawValue;
 
 use super::chart::ChartBuilder;
-use super::entry::{self, Entry};
+use super::entry::{self, IndexEntry};
 use super::node::{Field, Fields};
 use super::{Chart, DecodeError, DecodeLimits, IndexStart, Version, json, yaml};
 use crate::helm::semver::Rank;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Metadata {
+pub struct ChartMetadata {
     version: Version,
     deprecated: bool,
     /// Without versions.
     chart: Chart,
 }
 
-impl Metadata {
+impl ChartMetadata {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.chart.name
@@ -81,13 +81,13 @@ impl Metadata {
 
 /// Parses a Chart.yaml in YAML or JSON by the rules for index entries. Ignores `created`, `digest` and `urls`, which
 /// only an index has. Errors are sentences about the Chart.yaml.
-pub fn metadata(json_or_yaml: &[u8], limits: &DecodeLimits) -> Result<Metadata, String> {
+pub fn metadata(json_or_yaml: &[u8], limits: &DecodeLimits) -> Result<ChartMetadata, String> {
     let mut fields = fields(json_or_yaml, limits)?;
     for field in [Field::Created, Field::Digest, Field::Urls] {
         let _ = fields.take(field);
     }
     let entry = entry::read(fields).map_err(|invalid| invalid.reason)?;
-    Ok(Metadata {
+    Ok(ChartMetadata {
         version: entry.version,
         deprecated: entry.deprecated,
         chart: entry.chart,
@@ -118,7 +118,7 @@ fn fields(bytes: &[u8], limits: &DecodeLimits) -> Result<Fields, String> {
 
 /// Versions may have any order; equal and invalid versions keep it. None without versions, or for a deprecated newest.
 #[must_use]
-pub fn chart(versions: Vec<Metadata>) -> Option<Chart> {
+pub fn chart(versions: Vec<ChartMetadata>) -> Option<Chart> {
     let mut builder = Versions::default();
     for version in versions {
         builder.push(version);
@@ -130,8 +130,8 @@ pub fn chart(versions: Vec<Metadata>) -> Option<Chart> {
 pub struct Versions(ChartBuilder);
 
 impl Versions {
-    pub fn push(&mut self, metadata: Metadata) {
-        self.0.push(Entry {
+    pub fn push(&mut self, metadata: ChartMetadata) {
+        self.0.push(IndexEntry {
             rank: Rank::of(&metadata.version.version),
             version: metadata.version,
             deprecated: metadata.deprecated,

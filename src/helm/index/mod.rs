@@ -35,16 +35,16 @@ use serde::{Deserialize, Serialize};
 pub(crate) use super::semver::is_version;
 use crate::text::{printable, truncate};
 pub use chart_stats::ChartStats;
-use collector::Collector;
+use collector::ChartCollector;
 pub use error::{DecodeError, Position};
 pub use incremental::{
     CacheEntry, CachedChart, CachedIndex, ChangeSink, Digest, DigestKey, SharedSplit, decode_changes,
 };
 pub use limits::DecodeLimits;
-pub use metadata::{Metadata, Versions, chart, metadata, newest_first};
+pub use metadata::{ChartMetadata, Versions, chart, metadata, newest_first};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Maintainer {
+pub struct IndexMaintainer {
     pub name: String,
     pub email: Option<String>,
     pub url: Option<String>,
@@ -72,7 +72,7 @@ pub struct Chart {
     pub category: String,
     /// None if missing; an empty list stays empty.
     pub keywords: Option<Vec<String>>,
-    pub maintainers: Vec<Maintainer>,
+    pub maintainers: Vec<IndexMaintainer>,
     /// None if missing; an empty list stays empty.
     pub sources: Option<Vec<String>>,
     /// Newest first. Equal versions keep the file order, invalid versions come last.
@@ -176,7 +176,7 @@ pub fn decode<R: Read + Seek, S: Sink>(
     limits: &DecodeLimits,
     sink: &mut S,
 ) -> Result<Summary, DecodeError<S::Error>> {
-    let mut collector = Collector::new(limits, sink);
+    let mut collector = ChartCollector::new(limits, sink);
     let start = IndexStart::read(&mut input).map_err(DecodeError::Read)?;
     match start.first {
         [None, _] => return Err(DecodeError::NotAnIndex("the response is empty".to_owned())),
@@ -202,8 +202,8 @@ pub fn decode<R: Read + Seek, S: Sink>(
 fn run_passes<'a, R: Read + Seek, S: Sink>(
     input: &mut R,
     offset: u64,
-    collector: &mut Collector<'a, S>,
-    read: impl Fn(&mut R, &mut Collector<'a, S>) -> Result<TopLevel, DecodeError<S::Error>>,
+    collector: &mut ChartCollector<'a, S>,
+    read: impl Fn(&mut R, &mut ChartCollector<'a, S>) -> Result<TopLevel, DecodeError<S::Error>>,
 ) -> Result<(), DecodeError<S::Error>> {
     input.seek(SeekFrom::Start(offset)).map_err(DecodeError::Read)?;
     read(input, collector)?.check()?;

@@ -222,9 +222,9 @@ fn local_nat64(address: Ipv6Addr) -> Vec<Ipv4Addr> {
     forms.map(Ipv4Addr::from).to_vec()
 }
 
-pub(super) type Lookup = Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
+pub(super) type HostLookup = Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
 
-pub(super) fn system_lookup() -> Lookup {
+pub(super) fn system_lookup() -> HostLookup {
     Arc::new(|name| {
         // The client sets the port.
         Box::pin(async move { Ok(tokio::net::lookup_host((name, 0)).await?.collect()) })
@@ -234,7 +234,7 @@ pub(super) fn system_lookup() -> Lookup {
 /// Drops forbidden addresses. The client connects without a second lookup, which prevents DNS rebinding.
 #[derive(Clone)]
 pub(super) struct Resolver {
-    pub(super) lookup: Lookup,
+    pub(super) lookup: HostLookup,
     pub(super) policy: Policy,
     /// Set in clients for a port of the API server, since a resolver does not know the port.
     pub(super) api_server_port: Option<u16>,
@@ -242,7 +242,7 @@ pub(super) struct Resolver {
 
 #[derive(Debug, thiserror::Error)]
 #[error("failed to resolve {name}")]
-pub(super) struct ResolveError {
+pub(super) struct HostResolveError {
     pub(super) name: String,
     #[source]
     pub(super) source: io::Error,
@@ -261,7 +261,7 @@ impl Resolver {
     async fn addresses(&self, name: String) -> Result<Vec<SocketAddr>, Box<dyn std::error::Error + Send + Sync>> {
         let addresses = match (self.lookup)(name.clone()).await {
             Ok(addresses) => addresses,
-            Err(source) => return Err(ResolveError { name, source }.into()),
+            Err(source) => return Err(HostResolveError { name, source }.into()),
         };
         let mut refused = None;
         let mut allowed = Vec::new();

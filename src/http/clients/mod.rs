@@ -14,17 +14,17 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use super::address::{Lookup, Policy, Resolver};
+use super::address::{HostLookup, Policy, Resolver};
 use super::error::{FetchError, root_cause};
 use super::host_credentials::Access;
 use super::proxy::{ProxyConfig, Scheme};
 use super::secret::Secret;
-pub use transport::Transport;
+pub use transport::HttpTransport;
 
 /// Clients with the same TLS and proxy settings.
 pub(super) struct Clients {
     user_agent: String,
-    lookup: Lookup,
+    lookup: HostLookup,
     policy: Policy,
     /// Trusted in addition to the system's.
     roots: Vec<Certificate>,
@@ -41,7 +41,7 @@ const TRANSPORT_READ_TIMEOUT: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct ClientKey {
-    /// True for clients of a [`Transport`].
+    /// True for clients of an [`HttpTransport`].
     is_transport: bool,
     connect: Duration,
     proxy: Option<Scheme>,
@@ -54,7 +54,7 @@ impl Clients {
     pub(super) fn new(
         user_agent: String,
         policy: Policy,
-        lookup: Lookup,
+        lookup: HostLookup,
         environment: ProxyConfig,
     ) -> Result<Self, FetchError> {
         let clients = Self {

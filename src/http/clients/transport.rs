@@ -20,7 +20,7 @@ use crate::http::request_loop::bad_redirect;
 use crate::http::{FetchError, Fetcher, url};
 
 #[derive(Clone)]
-pub struct Transport {
+pub struct HttpTransport {
     client: reqwest::Client,
     server: Url,
     proxy: Option<Url>,
@@ -31,11 +31,11 @@ impl Fetcher {
     /// Returns a service for requests to paths below the URL of a server.
     ///
     /// `connect` is the timeout of connecting, including DNS and TLS.
-    pub async fn transport(&self, server: &Url, connect: Duration) -> Result<Transport, FetchError> {
+    pub async fn transport(&self, server: &Url, connect: Duration) -> Result<HttpTransport, FetchError> {
         url::check(server)?;
         let (client, proxy) = self.0.clients.client(server, connect, true).await?;
         let credentials = self.credentials_for(server);
-        Ok(Transport {
+        Ok(HttpTransport {
             client,
             server: url::bare(server),
             proxy: proxy.cloned(),
@@ -44,7 +44,7 @@ impl Fetcher {
     }
 }
 
-impl<B> Service<Request<B>> for Transport
+impl<B> Service<Request<B>> for HttpTransport
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -62,7 +62,7 @@ where
     }
 }
 
-impl Transport {
+impl HttpTransport {
     async fn send<B>(self, request: Request<B>) -> Result<Response<reqwest::Body>, BoxError>
     where
         B: HttpBody<Data = Bytes> + Send + 'static,

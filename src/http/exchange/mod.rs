@@ -15,7 +15,7 @@ use reqwest::{Method, StatusCode};
 
 use super::host_credentials::{basic_credentials, header as sensitive_header};
 use super::request_loop::{MAX_REDIRECTS, is_redirect, redirect_target};
-use super::url::Origin;
+use super::url::UrlOrigin;
 use super::{FetchError, FetchLimits, Fetcher, Inner, Validators, error, url};
 use crate::text::public_url;
 
@@ -138,7 +138,7 @@ impl Hop {
             }
         }
         // Includes the scheme and the port. Another origin chooses whether a later hop goes back to the first.
-        if Origin::of(&target) != Origin::of(&self.url) {
+        if UrlOrigin::of(&target) != UrlOrigin::of(&self.url) {
             for name in exchange.credentials.keys() {
                 self.headers.remove(name);
             }

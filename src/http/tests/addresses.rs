@@ -16,7 +16,7 @@ pub(super) fn fetcher_with_names(settings: Settings, names: &[(&str, &[&str])]) 
             )
         })
         .collect();
-    let lookup: Lookup = Arc::new(move |name| {
+    let lookup: HostLookup = Arc::new(move |name| {
         let found = names
             .iter()
             .find(|(entry, _)| *entry == name)
@@ -164,7 +164,7 @@ async fn the_checked_address_is_the_one_that_is_connected_to() {
     .await;
     let lookups = Arc::<std::sync::atomic::AtomicUsize>::default();
     let counted = Arc::clone(&lookups);
-    let lookup: Lookup = Arc::new(move |_| {
+    let lookup: HostLookup = Arc::new(move |_| {
         let is_first = counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0;
         let address: IpAddr = if is_first { "127.0.0.1" } else { "169.254.169.254" }.parse().unwrap();
         Box::pin(async move { Ok(vec![SocketAddr::new(address, 0)]) })

@@ -17,17 +17,17 @@ fn without_loopback() -> Settings {
     }
 }
 
-async fn transport(server: &Url, access: Access) -> Transport {
+async fn transport(server: &Url, access: Access) -> HttpTransport {
     let fetcher = fetcher().with(access).unwrap();
     fetcher.transport(server, CONNECT).await.unwrap()
 }
 
-async fn send(transport: Transport, path: &str) -> Result<Response<reqwest::Body>, BoxError> {
+async fn send(transport: HttpTransport, path: &str) -> Result<Response<reqwest::Body>, BoxError> {
     let request = Request::get(path).body(Body::empty()).unwrap();
     transport.oneshot(request).await
 }
 
-async fn reason(transport: Transport) -> &'static str {
+async fn reason(transport: HttpTransport) -> &'static str {
     let error = send(transport, "/version").await.unwrap_err();
     error.downcast::<FetchError>().unwrap().reason()
 }

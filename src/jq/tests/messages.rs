@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 
 fn rejected(jq: &str, variables: &[(&str, &str)]) -> String {
-    let error = Filter::compile(&rule(jq, variables), Limits::default()).unwrap_err();
+    let error = Filter::compile(&rule(jq, variables), FilterLimits::default()).unwrap_err();
     assert_eq!(error.reason(), "InvalidFilter", "{jq}");
     assert!(!error.is_transient());
     let text = error.to_string();
@@ -11,7 +11,7 @@ fn rejected(jq: &str, variables: &[(&str, &str)]) -> String {
 }
 
 fn failed(jq: &str) -> String {
-    let filter = Filter::compile(&rule(jq, &[]), Limits::default()).unwrap();
+    let filter = Filter::compile(&rule(jq, &[]), FilterLimits::default()).unwrap();
     let error = filter
         .keeps(&json!({ "name": "loki", "description": "x".repeat(1000) }))
         .unwrap_err();
@@ -138,7 +138,7 @@ fn a_variable_is_bound_by_its_key_with_the_dollar_sign() {
         &[("$A", "y"), ("$_1", "x"), ("$unused", "")],
     );
     assert!(
-        Filter::compile(&declared, Limits::default())
+        Filter::compile(&declared, FilterLimits::default())
             .unwrap()
             .keeps(&json!({}))
             .unwrap()
@@ -174,7 +174,7 @@ fn only_the_first_output_counts() {
         ("true, error(\"late\")", true),
         ("true, repeat(1)", true),
     ] {
-        let filter = Filter::compile(&rule(jq, &[]), Limits::default()).unwrap();
+        let filter = Filter::compile(&rule(jq, &[]), FilterLimits::default()).unwrap();
         assert_eq!(filter.keeps(&json!({})).unwrap(), expected, "{jq}");
     }
 }
@@ -198,7 +198,7 @@ fn a_blank_rule_is_empty() {
 
 #[test]
 fn the_size_of_a_rule_is_limited() {
-    let limits = Limits::default();
+    let limits = FilterLimits::default();
     assert!(rejected(&format!("true{}", " ".repeat(limits.rule_bytes)), &[]).contains("longer than 16384 bytes"));
     assert!(rejected("true", &[("$a", &"x".repeat(limits.variable_bytes))]).contains("more than 65536 bytes"));
     let many: Vec<String> = (0..=limits.variables).map(|number| format!("$v{number}")).collect();
@@ -209,7 +209,7 @@ fn the_size_of_a_rule_is_limited() {
 #[test]
 fn a_filter_is_shareable_and_its_debug_output_hides_the_rule() {
     fn shared<T: Clone + Send + Sync>(_: &T) {}
-    let filter = Filter::compile(&rule("$a == \"x\"", &[("$a", "secret")]), Limits::default()).unwrap();
+    let filter = Filter::compile(&rule("$a == \"x\"", &[("$a", "secret")]), FilterLimits::default()).unwrap();
     shared(&filter);
     assert!(!format!("{filter:?}").contains("secret"));
 }

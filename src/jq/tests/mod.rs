@@ -4,11 +4,11 @@ mod rules;
 
 use super::*;
 
-fn rule(jq: &str, variables: &[(&str, &str)]) -> Rule {
+fn rule(jq: &str, variables: &[(&str, &str)]) -> JqRule {
     let variables = variables
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    Rule {
+    JqRule {
         jq: jq.to_owned(),
         variables: variables.collect(),
     }

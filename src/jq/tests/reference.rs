@@ -88,7 +88,7 @@ proptest! {
         let declared: Vec<(&str, &str)> = names.into_iter().zip(variables.iter().map(String::as_str)).collect();
         let people: Vec<_> = maintainers.iter().map(|name| json!({ "name": name })).collect();
         let input = json!({ "name": name, "maintainers": people });
-        let filter = Filter::compile(&rule(&term.jq(), &declared), Limits::default()).unwrap();
+        let filter = Filter::compile(&rule(&term.jq(), &declared), FilterLimits::default()).unwrap();
         prop_assert_eq!(filter.keeps(&input).unwrap(), term.answer(&Chart { name, maintainers, variables }));
     }
 }

@@ -368,7 +368,11 @@ const FAILURES: [&str; 26] = [
 ];
 
 fn answer(jq: &str) -> Result<bool, FilterError> {
-    Filter::compile(&rule(jq, &[("$var0", "loki"), ("$var1", "tempo")]), Limits::default())?.keeps(&chart())
+    Filter::compile(
+        &rule(jq, &[("$var0", "loki"), ("$var1", "tempo")]),
+        FilterLimits::default(),
+    )?
+    .keeps(&chart())
 }
 
 #[test]

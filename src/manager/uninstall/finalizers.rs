@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::pages::{Pages, retry};
-use super::{Log, Options, Outcome};
+use super::{Log, StepOutcome, UninstallOptions};
 use crate::api::{Application, NamespacedName, Partial, Raw};
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::application::cached::CachedApplication;
@@ -36,15 +36,15 @@ pub(super) struct Finalizers<'a> {
 
 impl Finalizers<'_> {
     /// Removes our finalizers from all objects. `api` returns the API of a namespace, or the API to list all objects.
-    pub(super) async fn remove<K>(&self, log: &Log<'_>, api: impl Fn(Option<&str>) -> Api<Partial<K>>) -> Outcome
+    pub(super) async fn remove<K>(&self, log: &Log<'_>, api: impl Fn(Option<&str>) -> Api<Partial<K>>) -> StepOutcome
     where
         K: Resource<DynamicType = ()>,
         Partial<K>: Clone + Debug + DeserializeOwned,
     {
-        let mut outcome = Outcome::default();
+        let mut outcome = StepOutcome::default();
         for _ in 0..PASSES {
             let pass = self.pass(log, &api).await;
-            let is_last = self.dry_run || pass == Outcome::default();
+            let is_last = self.dry_run || pass == StepOutcome::default();
             outcome.done += pass.done;
             outcome.failures = pass.failures;
             if is_last {
@@ -54,12 +54,12 @@ impl Finalizers<'_> {
         outcome
     }
 
-    async fn pass<K>(&self, log: &Log<'_>, api: &impl Fn(Option<&str>) -> Api<Partial<K>>) -> Outcome
+    async fn pass<K>(&self, log: &Log<'_>, api: &impl Fn(Option<&str>) -> Api<Partial<K>>) -> StepOutcome
     where
         K: Resource<DynamicType = ()>,
         Partial<K>: Clone + Debug + DeserializeOwned,
     {
-        let (all, mut outcome) = (api(None), Outcome::default());
+        let (all, mut outcome) = (api(None), StepOutcome::default());
         let mut pages = Pages::new(&all, self.selector.as_deref());
         loop {
             let page = match pages.next().await {
@@ -137,12 +137,12 @@ impl Finalizers<'_> {
 }
 
 /// Removes our finalizer from Applications of app.k8s.io. If deletion has begun, components are released before.
-pub(super) async fn remove_adoptions(client: &Client, options: &Options, log: &Log<'_>) -> Outcome {
+pub(super) async fn remove_adoptions(client: &Client, options: &UninstallOptions, log: &Log<'_>) -> StepOutcome {
     let api: Api<Raw<Application>> = match options.namespace.as_deref() {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
-    let mut outcome = Outcome::default();
+    let mut outcome = StepOutcome::default();
     let mut pages = Pages::new(&api, options.label_selector.as_deref());
     loop {
         let page = match pages.next().await {

@@ -27,11 +27,11 @@ use super::Error;
 use crate::api::oam::{self, ResourceTracker};
 use crate::api::{AppRepository, FINALIZER, Partial};
 use finalizers::Finalizers;
-use objects::Selection;
+use objects::OwnedSelection;
 use selected::SelectedObjects;
 
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct UninstallOptions {
     /// The namespace of AppRepositories and Applications; `None` for all.
     pub namespace: Option<String>,
     /// The labels of AppRepositories and Applications; `None` for all.
@@ -58,13 +58,13 @@ pub struct Options {
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Outcome {
+struct StepOutcome {
     done: usize,
     /// Objects and lists that failed, one a line.
     failures: Vec<String>,
 }
 
-impl Outcome {
+impl StepOutcome {
     fn fail(&mut self, log: &Log<'_>, failure: String) {
         log.print_once(&failure);
         self.failures.push(failure);
@@ -98,11 +98,11 @@ impl<'a> Log<'a> {
 /// runs, or the Deployment to scale down does not exist.
 pub async fn run(
     client: &Client,
-    options: &Options,
+    options: &UninstallOptions,
     log: &Log<'_>,
     mut print: impl FnMut(&str),
 ) -> Result<usize, Error> {
-    let mut remains = Outcome::default();
+    let mut remains = StepOutcome::default();
     if let Some(deployment) = options.scale_down.as_deref().filter(|_| !options.dry_run) {
         let scaled = running::scale_down(
             client,
@@ -153,7 +153,7 @@ pub async fn run(
         let verb = if options.dry_run { "would be " } else { "" };
         let outcome = timeout(options.timeout, step.run(client, options, &selected, log)).await;
         let outcome = outcome.unwrap_or_else(|_| {
-            let mut outcome = Outcome::default();
+            let mut outcome = StepOutcome::default();
             outcome.fail(log, format!("{}: not done within {:?}", step.text(), options.timeout));
             outcome
         });
@@ -179,7 +179,7 @@ enum Step {
 }
 
 /// Returns the steps: first what would write again, last the Leases.
-fn steps(options: &Options) -> Vec<Step> {
+fn steps(options: &UninstallOptions) -> Vec<Step> {
     let kubevela = [Step::KubeVelaApplications, Step::ResourceTrackers];
     let webhooks = options
         .webhook_configuration
@@ -218,16 +218,22 @@ impl Step {
         }
     }
 
-    async fn run(self, client: &Client, options: &Options, selected: &SelectedObjects, log: &Log<'_>) -> Outcome {
+    async fn run(
+        self,
+        client: &Client,
+        options: &UninstallOptions,
+        selected: &SelectedObjects,
+        log: &Log<'_>,
+    ) -> StepOutcome {
         let namespace = options.namespace.as_deref();
         let dry_run = options.dry_run;
-        let owned = Selection::Owned(selected);
+        let owned = OwnedSelection::Owned(selected);
         match self {
             Self::WebhookConfigurations => webhooks::delete(client, options, log).await,
             Self::CronJobs => objects::delete::<CronJob>(client, options, log, owned).await,
             Self::Jobs => objects::delete::<Job>(client, options, log, owned).await,
             Self::Secrets => objects::delete::<Secret>(client, options, log, owned).await,
-            Self::Leases => objects::delete::<Lease>(client, options, log, Selection::Leases).await,
+            Self::Leases => objects::delete::<Lease>(client, options, log, OwnedSelection::Leases).await,
             Self::AppRepositories => {
                 let api = |object: Option<&str>| match object.or(namespace) {
                     Some(namespace) => Api::<Partial<AppRepository>>::namespaced(client.clone(), namespace),

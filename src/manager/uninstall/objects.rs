@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::pages::{Pages, retry};
 use super::selected::SelectedObjects;
-use super::{Log, Options, Outcome};
+use super::{Log, StepOutcome, UninstallOptions};
 use crate::api::Partial;
 use crate::api::jobs::{self, LEASE};
 use crate::manager::leader::NAME;
@@ -19,7 +19,7 @@ const CONCURRENCY: usize = 16;
 
 /// The objects of a kind that are ours.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Selection<'a> {
+pub(super) enum OwnedSelection<'a> {
     /// Objects of AppRepositories, in Kubeapps' namespace. Releases for other AppRepositories may share it.
     Owned(&'a SelectedObjects),
     /// The Lease `portolan` and labeled Leases, or the Leases of a name, in Portolan's namespace.
@@ -27,18 +27,23 @@ pub(super) enum Selection<'a> {
 }
 
 /// Deletes the objects with what belongs to them, such as the pods of Jobs.
-pub(super) async fn delete<K>(client: &Client, options: &Options, log: &Log<'_>, selection: Selection<'_>) -> Outcome
+pub(super) async fn delete<K>(
+    client: &Client,
+    options: &UninstallOptions,
+    log: &Log<'_>,
+    selection: OwnedSelection<'_>,
+) -> StepOutcome
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
     Partial<K>: Clone + Debug + DeserializeOwned,
 {
     let kind = K::kind(&());
     let namespace = match selection {
-        Selection::Owned(_) => &options.kubeapps_namespace,
-        Selection::Leases => &options.portolan_namespace,
+        OwnedSelection::Owned(_) => &options.kubeapps_namespace,
+        OwnedSelection::Leases => &options.portolan_namespace,
     };
     let api: Api<Partial<K>> = Api::namespaced(client.clone(), namespace);
-    let mut outcome = Outcome::default();
+    let mut outcome = StepOutcome::default();
     let metas = match find(&api, selection, options).await {
         Ok(metas) => metas,
         Err(error) => {
@@ -67,19 +72,19 @@ where
 
 async fn find<K>(
     api: &Api<Partial<K>>,
-    selection: Selection<'_>,
-    options: &Options,
+    selection: OwnedSelection<'_>,
+    options: &UninstallOptions,
 ) -> Result<Vec<ObjectMeta>, ApiError>
 where
     K: Resource<DynamicType = ()>,
     Partial<K>: Clone + Debug + DeserializeOwned,
 {
     let (selector, is_ours): (_, &dyn Fn(&ObjectMeta) -> bool) = match selection {
-        Selection::Owned(selected) => (Some(jobs::selector()), &|meta| {
+        OwnedSelection::Owned(selected) => (Some(jobs::selector()), &|meta| {
             let namespace = options.namespace.as_deref();
             namespace.is_none_or(|namespace| is_in(meta, namespace)) && selected.has_object(meta)
         }),
-        Selection::Leases => (None, &|meta| is_lease(meta, options.lease.as_deref())),
+        OwnedSelection::Leases => (None, &|meta| is_lease(meta, options.lease.as_deref())),
     };
     let mut pages = Pages::new(api, selector.as_deref());
     let mut metas: Vec<ObjectMeta> = Vec::new();

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
-use super::Options;
+use super::UninstallOptions;
 use super::pages::Pages;
 use crate::api::oam::{self, labels};
 use crate::api::{AppRepository, NamespacedName, Partial, jobs};
@@ -22,7 +22,7 @@ pub(super) struct SelectedObjects {
 }
 
 impl SelectedObjects {
-    pub(super) async fn find(client: &Client, options: &Options) -> Result<Self, String> {
+    pub(super) async fn find(client: &Client, options: &UninstallOptions) -> Result<Self, String> {
         let Some(selector) = options.label_selector.as_deref() else {
             return Ok(Self::default());
         };
@@ -54,7 +54,11 @@ impl SelectedObjects {
     }
 }
 
-async fn names<K>(client: &Client, options: &Options, selector: &str) -> Result<BTreeSet<NamespacedName>, String>
+async fn names<K>(
+    client: &Client,
+    options: &UninstallOptions,
+    selector: &str,
+) -> Result<BTreeSet<NamespacedName>, String>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     Partial<K>: Clone + Debug + DeserializeOwned,

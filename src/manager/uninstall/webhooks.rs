@@ -8,12 +8,12 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
 use super::pages::retry;
-use super::{Log, Options, Outcome};
+use super::{Log, StepOutcome, UninstallOptions};
 use crate::runtime::kube_client::call;
 
 /// Deletes the configurations of both kinds.
-pub(super) async fn delete(client: &Client, options: &Options, log: &Log<'_>) -> Outcome {
-    let mut outcome = Outcome::default();
+pub(super) async fn delete(client: &Client, options: &UninstallOptions, log: &Log<'_>) -> StepOutcome {
+    let mut outcome = StepOutcome::default();
     if let Some(name) = &options.webhook_configuration {
         delete_of_kind::<MutatingWebhookConfiguration>(client, name, options, log, &mut outcome).await;
         delete_of_kind::<ValidatingWebhookConfiguration>(client, name, options, log, &mut outcome).await;
@@ -21,8 +21,13 @@ pub(super) async fn delete(client: &Client, options: &Options, log: &Log<'_>) ->
     outcome
 }
 
-async fn delete_of_kind<K>(client: &Client, name: &str, options: &Options, log: &Log<'_>, outcome: &mut Outcome)
-where
+async fn delete_of_kind<K>(
+    client: &Client,
+    name: &str,
+    options: &UninstallOptions,
+    log: &Log<'_>,
+    outcome: &mut StepOutcome,
+) where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
     let api: Api<K> = Api::all(client.clone());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use rstest::rstest;
 
-use crate::oci::decode::{DecodeError, catalog_page, charts_index, hub_page, tag_list, token};
+use crate::oci::decode::{OciDecodeError, catalog_page, charts_index, hub_page, tag_list, token};
 use crate::oci::manifest::{Manifest, manifest};
 
 const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -183,7 +183,7 @@ fn a_chart_with_invalid_descriptors_is_rejected(#[case] from: &str, #[case] to: 
     assert!(
         matches!(
             manifest(invalid.as_bytes()),
-            Err(DecodeError::Digest(_) | DecodeError::Missing(_))
+            Err(OciDecodeError::Digest(_) | OciDecodeError::Missing(_))
         ),
         "{invalid}"
     );
@@ -253,7 +253,7 @@ fn documents_that_exceed_a_limit_are_rejected() {
     assert!(tag_list(tags(100_000).as_bytes()).is_ok());
     assert!(matches!(
         tag_list(tags(100_001).as_bytes()),
-        Err(DecodeError::Invalid(_))
+        Err(OciDecodeError::Invalid(_))
     ));
     let entries: String = (0..100_001).map(|number| format!(r#""{number}":0,"#)).collect();
     assert!(charts_index(format!(r#"{{"entries":{{{entries}"x":0}}}}"#).as_bytes()).is_err());

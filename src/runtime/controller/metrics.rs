@@ -19,7 +19,7 @@ const BUCKETS: [f64; 40] = [
 const RESULTS: [&str; 4] = ["success", "error", "requeue", "requeue_after"];
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Labels {
+struct ControllerLabels {
     controller: String,
 }
 
@@ -30,17 +30,17 @@ struct ResultLabels {
 }
 
 #[derive(Clone)]
-pub struct Metrics {
+pub struct WorkerMetrics {
     total: Family<ResultLabels, Counter>,
-    errors: Family<Labels, Counter>,
-    terminal_errors: Family<Labels, Counter>,
-    panics: Family<Labels, Counter>,
-    time: Family<Labels, Histogram, fn() -> Histogram>,
-    max_concurrent: Family<Labels, Gauge>,
-    active_workers: Family<Labels, Gauge>,
+    errors: Family<ControllerLabels, Counter>,
+    terminal_errors: Family<ControllerLabels, Counter>,
+    panics: Family<ControllerLabels, Counter>,
+    time: Family<ControllerLabels, Histogram, fn() -> Histogram>,
+    max_concurrent: Family<ControllerLabels, Gauge>,
+    active_workers: Family<ControllerLabels, Gauge>,
 }
 
-impl Metrics {
+impl WorkerMetrics {
     /// Must be called once per registry.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
@@ -75,7 +75,7 @@ impl Metrics {
 
     /// Returns the metrics of one controller. All its series start at zero, so that rates see the first event.
     pub(super) fn of_controller(&self, name: &str) -> ControllerMetrics {
-        let labels = Labels {
+        let labels = ControllerLabels {
             controller: name.to_owned(),
         };
         let total = |result: &'static str| {
@@ -97,9 +97,9 @@ impl Metrics {
     }
 }
 
-impl fmt::Debug for Metrics {
+impl fmt::Debug for WorkerMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metrics").finish_non_exhaustive()
+        f.debug_struct("WorkerMetrics").finish_non_exhaustive()
     }
 }
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-pub use metrics::Metrics;
+pub use metrics::WorkerMetrics;
 pub use workers::WorkerPool;
 
 use super::workqueue::{Backoff, Item, Priority};

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, field};
 
 use super::metrics::ControllerMetrics;
-use super::{Action, Class, Key, Metrics, Reconcile, ReconcileError};
+use super::{Action, Class, Key, Reconcile, ReconcileError, WorkerMetrics};
 use crate::budget::Budgets;
 use crate::runtime::kube_client::is_api_server_unreachable;
 use crate::runtime::workqueue::{Backoff, Claim, Priority, Queue};
@@ -35,7 +35,7 @@ struct Pool {
     classes: HashMap<&'static str, ClassState>,
     /// Threads for reconciles that leave the runtime.
     budgets: Budgets,
-    metrics: Metrics,
+    metrics: WorkerMetrics,
 }
 
 struct ClassState {
@@ -49,7 +49,7 @@ impl WorkerPool {
     /// Creates a pool with the workers of all classes, at least one. The limits of the queue
     /// ([`crate::runtime::workqueue::ClassLimits`]) keep one class from taking the workers of another.
     #[must_use]
-    pub fn new(queue: Queue<Key>, classes: Vec<Class>, budgets: Budgets, metrics: Metrics) -> Self {
+    pub fn new(queue: Queue<Key>, classes: Vec<Class>, budgets: Budgets, metrics: WorkerMetrics) -> Self {
         let workers = classes.iter().map(|class| class.workers).sum::<usize>().max(1);
         let classes = classes.into_iter().map(|class| {
             let metrics = metrics.of_controller(class.name);

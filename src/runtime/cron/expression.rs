@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use croner::parser::{CronParser, Seconds};
 use jiff::Timestamp;
 
-use super::field::{Field, Unit};
+use super::field::{CronField, Unit};
 use super::go_duration;
 use crate::text;
 
@@ -92,13 +92,13 @@ fn looks_like_a_duration(text: &str) -> bool {
 }
 
 struct CronFields {
-    second: Field,
-    minute: Field,
-    hour: Field,
-    day: Field,
-    month: Field,
-    weekday: Field,
-    year: Field,
+    second: CronField,
+    minute: CronField,
+    hour: CronField,
+    day: CronField,
+    month: CronField,
+    weekday: CronField,
+    year: CronField,
 }
 
 impl CronFields {
@@ -128,17 +128,17 @@ impl CronFields {
             ));
         };
         Ok(Self {
-            second: Field::parse(Unit::Second, second)?,
-            minute: Field::parse(Unit::Minute, minute)?,
-            hour: Field::parse(Unit::Hour, hour)?,
-            day: Field::parse(Unit::DayOfMonth, day)?,
-            month: Field::parse(Unit::Month, month)?,
-            weekday: Field::parse(Unit::DayOfWeek, weekday)?,
-            year: Field::parse(Unit::Year, year)?,
+            second: CronField::parse(Unit::Second, second)?,
+            minute: CronField::parse(Unit::Minute, minute)?,
+            hour: CronField::parse(Unit::Hour, hour)?,
+            day: CronField::parse(Unit::DayOfMonth, day)?,
+            month: CronField::parse(Unit::Month, month)?,
+            weekday: CronField::parse(Unit::DayOfWeek, weekday)?,
+            year: CronField::parse(Unit::Year, year)?,
         })
     }
 
-    fn expression(&self, day: &Field, weekday: &Field) -> String {
+    fn expression(&self, day: &CronField, weekday: &CronField) -> String {
         let Self {
             second,
             minute,
@@ -161,7 +161,7 @@ impl CronFields {
     }
 
     /// Returns true if one of the months has the day; the scheduler's parser would search until the year 5000.
-    fn can_match(&self, day: &Field, weekday: &Field) -> bool {
+    fn can_match(&self, day: &CronField, weekday: &CronField) -> bool {
         let longest = |month: u16| match month {
             2 if self.year.values().into_iter().any(is_leap) => 29,
             2 => 28,
@@ -207,8 +207,8 @@ impl Cron {
             vec![(fields.day.clone(), fields.weekday.clone())]
         } else {
             vec![
-                (fields.day.clone(), Field::every(Unit::DayOfWeek)),
-                (Field::every(Unit::DayOfMonth), fields.weekday.clone()),
+                (fields.day.clone(), CronField::every(Unit::DayOfWeek)),
+                (CronField::every(Unit::DayOfMonth), fields.weekday.clone()),
             ]
         };
         let (mut expressions, mut parsed) = (Vec::new(), Vec::new());

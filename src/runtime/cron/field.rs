@@ -67,7 +67,7 @@ fn number(text: &str) -> Option<u16> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Item {
+enum CronItem {
     Every { step: Option<u16> },
     Range { first: u16, last: u16, step: Option<u16> },
     Value(u16),
@@ -78,15 +78,16 @@ enum Item {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Field {
+pub struct CronField {
     unit: Unit,
-    items: Vec<Item>,
+    items: Vec<CronItem>,
 }
 
-impl Field {
+impl CronField {
     /// Parses a field; the error is a phrase that describes the problem.
     pub fn parse(unit: Unit, text: &str) -> Result<Self, String> {
-        let item = |text: &str| Item::parse(unit, text).map_err(|reason| format!("{} `{text}` {reason}", unit.name()));
+        let item =
+            |text: &str| CronItem::parse(unit, text).map_err(|reason| format!("{} `{text}` {reason}", unit.name()));
         let items = text.split(',').map(item).collect::<Result<Vec<_>, _>>()?;
         let field = Self { unit, items };
         // The scheduler's parser rejects `*` in a list, where it makes the other items redundant.
@@ -100,7 +101,7 @@ impl Field {
     pub fn every(unit: Unit) -> Self {
         Self {
             unit,
-            items: vec![Item::Every { step: None }],
+            items: vec![CronItem::Every { step: None }],
         }
     }
 
@@ -108,7 +109,7 @@ impl Field {
     pub fn is_open(&self) -> bool {
         self.items
             .iter()
-            .any(|item| matches!(item, Item::Every { step: None | Some(1) }))
+            .any(|item| matches!(item, CronItem::Every { step: None | Some(1) }))
     }
 
     pub fn values(&self) -> Vec<u16> {
@@ -121,17 +122,17 @@ impl Field {
     /// Returns the minimum length of a month in which the field can match; none if every month matches.
     pub fn least_day(&self) -> Option<u16> {
         let least = self.items.iter().map(|item| match *item {
-            Item::Every { .. } | Item::LastDay | Item::LastWeekday(_) => 1,
-            Item::Range { first, .. } => first,
-            Item::Value(day) | Item::NearestWorkday(day) => day,
+            CronItem::Every { .. } | CronItem::LastDay | CronItem::LastWeekday(_) => 1,
+            CronItem::Range { first, .. } => first,
+            CronItem::Value(day) | CronItem::NearestWorkday(day) => day,
             // The fifth of a weekday is on the 29th or later.
-            Item::NthWeekday(_, n) => (n - 1) * 7 + 1,
+            CronItem::NthWeekday(_, n) => (n - 1) * 7 + 1,
         });
         least.min().filter(|day| *day > 28)
     }
 }
 
-impl Item {
+impl CronItem {
     fn parse(unit: Unit, text: &str) -> Result<Self, &'static str> {
         if let Some(item) = Self::parse_day(unit, text) {
             return item;
@@ -242,7 +243,7 @@ impl Item {
     }
 }
 
-impl Display for Item {
+impl Display for CronItem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Every { step } => write!(f, "*{}", Step(step)),
@@ -264,7 +265,7 @@ impl Display for Step {
     }
 }
 
-impl Display for Field {
+impl Display for CronField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, item) in self.items.iter().enumerate() {
             write!(f, "{}{item}", if n == 0 { "" } else { "," })?;
@@ -305,7 +306,7 @@ mod tests {
     #[case(Unit::Year, "*/2", "2-5000/2")]
     #[case(Unit::Year, "2030-2040/5", "2030-2040/5")]
     fn fields_are_formatted_in_normal_form(#[case] unit: Unit, #[case] text: &str, #[case] written: &str) {
-        assert_eq!(Field::parse(unit, text).unwrap().to_string(), written);
+        assert_eq!(CronField::parse(unit, text).unwrap().to_string(), written);
     }
 
     #[rstest]
@@ -346,7 +347,7 @@ mod tests {
     #[case(Unit::Year, "0")]
     #[case(Unit::Year, "9999")]
     fn invalid_fields_are_rejected_with_a_reason(#[case] unit: Unit, #[case] text: &str) {
-        let error = Field::parse(unit, text).unwrap_err();
+        let error = CronField::parse(unit, text).unwrap_err();
         assert!(error.contains(unit.name()), "{error}");
     }
 }

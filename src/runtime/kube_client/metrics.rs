@@ -16,7 +16,7 @@ use super::trace::{record_status, request_span};
 use crate::budget::ResourceMetrics;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
+struct RequestLabels {
     code: String,
     host: String,
     method: String,
@@ -24,7 +24,7 @@ struct Labels {
 
 #[derive(Clone, Debug, Default)]
 pub struct RequestMetrics {
-    requests: Family<Labels, Counter>,
+    requests: Family<RequestLabels, Counter>,
     in_flight: ResourceMetrics,
 }
 
@@ -90,7 +90,7 @@ where
         let host = self.host.clone();
         let method = request.method().to_string();
         let count = move |code: &str| {
-            let labels = Labels {
+            let labels = RequestLabels {
                 code: code.to_owned(),
                 host: host.clone(),
                 method: method.clone(),

@@ -37,11 +37,11 @@ pub(super) fn observe<T>(result: Result<T, BoxError>) -> Result<T, BoxError> {
 #[derive(Debug)]
 struct Outage {
     failures: AtomicU32,
-    report: Mutex<Option<Report>>,
+    report: Mutex<Option<OutageReport>>,
 }
 
 #[derive(Debug)]
-struct Report {
+struct OutageReport {
     since: Instant,
     next: Instant,
     interval: Duration,
@@ -66,7 +66,7 @@ impl Outage {
         }
         let now = Instant::now();
         let mut report = self.report.lock();
-        let report = report.get_or_insert(Report {
+        let report = report.get_or_insert(OutageReport {
             since: now,
             next: now,
             interval: FIRST_INTERVAL,

@@ -7,11 +7,11 @@ use crate::trace::trace_span;
 
 /// Verb and resource are named as in audit logs. Renewals of Leases have no span: each would be a trace of its own.
 pub(super) fn request_span<B>(request: &Request<B>) -> Span {
-    let Target {
+    let RequestTarget {
         resource,
         namespace,
         has_name,
-    } = Target::parse(request.uri().path());
+    } = RequestTarget::parse(request.uri().path());
     if resource.ends_with("leases") {
         return Span::none();
     }
@@ -52,14 +52,14 @@ fn verb(method: &Method, has_name: bool, is_watch: bool) -> &'static str {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Target<'a> {
+struct RequestTarget<'a> {
     /// As `apps/deployments`, with the subresource. Empty if the path names no resource.
     resource: String,
     namespace: &'a str,
     has_name: bool,
 }
 
-impl<'a> Target<'a> {
+impl<'a> RequestTarget<'a> {
     fn parse(path: &'a str) -> Self {
         let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
         let (group, path) = match segments.as_slice() {
@@ -113,7 +113,7 @@ mod tests {
         #[case] namespace: &str,
         #[case] has_name: bool,
     ) {
-        let target = Target::parse(path);
+        let target = RequestTarget::parse(path);
         assert_eq!(
             (target.resource.as_str(), target.namespace, target.has_name),
             (resource, namespace, has_name)

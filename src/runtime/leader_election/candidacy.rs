@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use super::election::{Election, LeaseError, attempt};
 use super::guard::Moment;
 use super::marks::Marks;
-use super::metrics::Metrics;
+use super::metrics::LeaderElectionMetrics;
 use super::others::Others;
 use super::{LeaderGuard, Timing, WriteFence};
 use crate::runtime::jitter::jitter;
@@ -21,7 +21,7 @@ use crate::runtime::kube_client::is_api_server_unreachable;
 /// contender checks twice in that period, so processes that hold fewer come first.
 #[derive(Debug)]
 pub struct Candidacy {
-    candidates: Vec<Candidate>,
+    candidates: Vec<ShardCandidate>,
     held: u32,
     timing: Timing,
     others: Others,
@@ -31,7 +31,7 @@ pub struct Candidacy {
 }
 
 #[derive(Debug)]
-struct Candidate {
+struct ShardCandidate {
     shard: u32,
     election: Election,
     seen_holder: Option<String>,
@@ -46,12 +46,12 @@ impl Candidacy {
         marks: &Marks,
         identity: &str,
         timing: Timing,
-        (fence, metrics): (&WriteFence, &Metrics),
+        (fence, metrics): (&WriteFence, &LeaderElectionMetrics),
     ) -> Self {
         let candidate = |shard| {
             let name = marks.lease_name(shard);
             let election = Election::new(client.clone(), namespace, &name, identity, timing);
-            Candidate {
+            ShardCandidate {
                 shard,
                 election: election
                     .with_fence(fence.clone())
@@ -60,7 +60,7 @@ impl Candidacy {
                 seen_holder: None,
             }
         };
-        let mut candidates: Vec<Candidate> = (0..marks.shards).map(candidate).collect();
+        let mut candidates: Vec<ShardCandidate> = (0..marks.shards).map(candidate).collect();
         // Replicas that start together contend for different shards first.
         let mut hasher = DefaultHasher::new();
         identity.hash(&mut hasher);
@@ -116,7 +116,7 @@ impl Candidacy {
                 // Of two processes that take their first Lease at the same time, at least one sees the other.
                 self.has_others = self.held == 0 && self.others.are_active().await;
                 if !self.has_others {
-                    let Candidate {
+                    let ShardCandidate {
                         shard,
                         election,
                         seen_holder,
@@ -143,7 +143,7 @@ impl Candidacy {
     }
 }
 
-impl Candidate {
+impl ShardCandidate {
     fn log(&mut self, attempted: Result<(), LeaseError>) {
         let lease = self.election.name();
         match attempted {

@@ -7,8 +7,8 @@ use kube::{Api, Client};
 use tokio::time::{Instant, timeout};
 
 use super::marks::Marks;
-use super::metrics::Metrics;
-use super::record::{self, Observed, holder};
+use super::metrics::LeaderElectionMetrics;
+use super::record::{self, ObservedLease, holder};
 use super::{Generation, Timing, WriteFence};
 use crate::runtime::kube_client::ApiError;
 
@@ -38,12 +38,12 @@ pub struct Election {
     identity: String,
     timing: Timing,
     fence: WriteFence,
-    metrics: Metrics,
+    metrics: LeaderElectionMetrics,
     marks: Marks,
     /// The Lease as last written by this process; none if another write may have followed.
     written: Option<Lease>,
     generation: Generation,
-    observed: Observed,
+    observed: ObservedLease,
     /// Seen last; a Lease that is created again continues with them.
     transitions: Option<i32>,
     free_since: Option<Instant>,
@@ -59,11 +59,11 @@ impl Election {
             identity: identity.to_owned(),
             timing,
             fence: WriteFence::default(),
-            metrics: Metrics::default(),
+            metrics: LeaderElectionMetrics::default(),
             marks: Marks::default(),
             written: None,
             generation: Generation::default(),
-            observed: Observed::default(),
+            observed: ObservedLease::default(),
             transitions: None,
             free_since: None,
         }
@@ -76,7 +76,7 @@ impl Election {
     }
 
     #[must_use]
-    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
+    pub fn with_metrics(mut self, metrics: LeaderElectionMetrics) -> Self {
         metrics.set_leading(&self.name, false);
         self.metrics = metrics;
         self
@@ -96,7 +96,7 @@ impl Election {
         &self.fence
     }
 
-    pub(super) fn metrics(&self) -> &Metrics {
+    pub(super) fn metrics(&self) -> &LeaderElectionMetrics {
         &self.metrics
     }
 

@@ -9,7 +9,7 @@ use kube::{Api, Client, ResourceExt};
 use tokio::time::{Instant, sleep};
 
 use super::others::find_shards;
-use super::record::{Observed, holder};
+use super::record::{ObservedLease, holder};
 use super::{Marks, Timing};
 use crate::runtime::kube_client::{ApiError, call};
 
@@ -55,7 +55,7 @@ pub async fn active_holder(
 ) -> Result<Option<String>, ApiError> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let started = Instant::now();
-    let mut observed = Observed::default();
+    let mut observed = ObservedLease::default();
     let mut first = None::<LeaseSpec>;
     loop {
         let Some(lease) = call(leases.get_opt(name)).await? else {

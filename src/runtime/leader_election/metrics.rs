@@ -13,12 +13,12 @@ struct Lease {
 
 /// The metrics of leader election; the status is named as in client-go.
 #[derive(Clone, Debug, Default)]
-pub struct Metrics {
+pub struct LeaderElectionMetrics {
     status: Family<Lease, Gauge>,
     refused: Counter,
 }
 
-impl Metrics {
+impl LeaderElectionMetrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let help = "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates \

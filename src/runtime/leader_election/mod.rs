@@ -33,7 +33,7 @@ pub use generation::Generation;
 pub use guard::{LeaderGuard, Lost};
 pub use holder::{active_holder, active_holder_of_any};
 pub use marks::Marks;
-pub use metrics::Metrics;
+pub use metrics::LeaderElectionMetrics;
 
 /// The maximum number of shards. Each replica asks for the Lease of each shard that it does not hold, every second.
 pub const MAX_SHARDS: u32 = 32;

@@ -9,7 +9,7 @@ use kube::api::{Api, ListParams};
 use tokio::time::Instant;
 
 use super::marks::Marks;
-use super::record::{Observed, holder};
+use super::record::{ObservedLease, holder};
 use super::{MAX_SHARDS, Timing};
 use crate::runtime::kube_client::{ApiError, call, call_within};
 
@@ -23,7 +23,7 @@ pub(super) struct Others {
     marks: Marks,
     duration: Duration,
     timeout: Duration,
-    observed: BTreeMap<String, Observed>,
+    observed: BTreeMap<String, ObservedLease>,
     logged: Option<String>,
 }
 

@@ -53,11 +53,11 @@ fn whole_seconds(duration: Duration) -> i32 {
 }
 
 #[derive(Debug, Default)]
-pub struct Observed {
+pub struct ObservedLease {
     last: Option<(LeaseSpec, Instant)>,
 }
 
-impl Observed {
+impl ObservedLease {
     /// Returns true if the Lease has no holder, or was unchanged for its duration, by default `default`.
     pub fn may_take(&mut self, current: &LeaseSpec, default: Duration, now: Instant) -> bool {
         let since = match &self.last {
@@ -126,7 +126,7 @@ mod tests {
         // Timestamps in the distant past and future, as clocks of other processes may have.
         for second in [0, 100_000_000_000] {
             let found = first("a", Duration::from_secs(15), at(second));
-            let mut observed = Observed::default();
+            let mut observed = ObservedLease::default();
             assert!(!observed.may_take(&found, DURATION, start));
             assert!(!observed.may_take(&found, DURATION, after(14)));
             let renewed = renewed(&found, "a", Duration::from_secs(15), at(second + 1));
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_lease_without_holder_may_be_taken_immediately_and_one_without_duration_after_the_default() {
         let start = Instant::now();
-        let mut observed = Observed::default();
+        let mut observed = ObservedLease::default();
         assert!(observed.may_take(&LeaseSpec::default(), DURATION, start));
         assert!(observed.may_take(&released(&first("a", DURATION, at(1)), at(2)), DURATION, start));
         let found = LeaseSpec {
@@ -162,7 +162,7 @@ mod tests {
                     lease_transitions: Some(i32::MAX),
                     ..LeaseSpec::default()
                 };
-                let mut observed = Observed::default();
+                let mut observed = ObservedLease::default();
                 assert!(!observed.may_take(&found, DURATION, start));
                 assert!(!observed.may_take(&found, DURATION, start + DURATION / 2));
                 assert!(observed.may_take(&found, DURATION, start + DURATION));

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use super::data_directories::{DataDirectories, named_directory};
 use super::reader::Snapshot;
-use super::{DataUrl, MANIFEST_ANNOTATION, Problem, document, is_object_name, secrets};
+use super::{DataUrl, MANIFEST_ANNOTATION, ManifestProblem, document, is_object_name, secrets};
 use crate::api::{NamespacedName, REQUESTED_AT};
 use crate::text;
 
@@ -29,7 +29,7 @@ const MAX_MESSAGE: usize = 1_024;
 
 type Hash = [u8; 32];
 
-type Objects<K> = BTreeMap<NamespacedName, (Hash, DeserializeGuard<K>)>;
+type DirectoryObjects<K> = BTreeMap<NamespacedName, (Hash, DeserializeGuard<K>)>;
 
 #[derive(Debug)]
 pub struct SnapshotChanges<K> {
@@ -46,8 +46,8 @@ pub struct ManifestDirectory<K> {
     data: DataDirectories,
     files: BTreeMap<PathBuf, File>,
     unread: BTreeMap<PathBuf, String>,
-    objects: Objects<K>,
-    problems: BTreeSet<Problem>,
+    objects: DirectoryObjects<K>,
+    problems: BTreeSet<ManifestProblem>,
     complete: bool,
     started: bool,
 }
@@ -88,7 +88,7 @@ where
         }
     }
 
-    pub fn problems(&self) -> &BTreeSet<Problem> {
+    pub fn problems(&self) -> &BTreeSet<ManifestProblem> {
         &self.problems
     }
 
@@ -151,19 +151,26 @@ where
         needs_confirmation
     }
 
-    fn build_objects(&self, requests: &BTreeMap<NamespacedName, String>) -> (Objects<K>, BTreeSet<Problem>) {
+    fn build_objects(
+        &self,
+        requests: &BTreeMap<NamespacedName, String>,
+    ) -> (DirectoryObjects<K>, BTreeSet<ManifestProblem>) {
         let mut objects = BTreeMap::new();
         let mut from: BTreeMap<NamespacedName, &Path> = BTreeMap::new();
         let mut problems = BTreeSet::new();
-        problems.extend(self.unread.iter().map(|(path, message)| Problem::new(path, message)));
+        problems.extend(
+            self.unread
+                .iter()
+                .map(|(path, message)| ManifestProblem::new(path, message)),
+        );
         for (path, file) in self.manifests() {
-            problems.extend(file.problem.as_ref().map(|message| Problem::new(path, message)));
+            problems.extend(file.problem.as_ref().map(|message| ManifestProblem::new(path, message)));
             for object in file.last_valid.iter().flatten() {
                 let name = match self.name(object) {
                     Ok(Some(name)) => name,
                     Ok(None) => continue,
                     Err(message) => {
-                        problems.insert(Problem::new(path, &message));
+                        problems.insert(ManifestProblem::new(path, &message));
                         continue;
                     }
                 };
@@ -173,13 +180,13 @@ where
                         K::kind(&()),
                         first.display()
                     );
-                    problems.insert(Problem::new(path, &message));
+                    problems.insert(ManifestProblem::new(path, &message));
                     continue;
                 }
                 let (hash, object) = self.build(object, &name, path, requests.get(&name));
                 if let DeserializeGuard(Err(invalid)) = &object {
                     let message = format!("failed to decode {} {name}: {}", K::kind(&()), invalid.error);
-                    problems.insert(Problem::new(path, &message));
+                    problems.insert(ManifestProblem::new(path, &message));
                 }
                 from.insert(name.clone(), path);
                 objects.insert(name, (hash, object));
@@ -323,7 +330,7 @@ pub fn namespace_of(object: &Value) -> &str {
     }
 }
 
-fn list<K: Clone>(objects: &Objects<K>) -> Vec<Event<DeserializeGuard<K>>> {
+fn list<K: Clone>(objects: &DirectoryObjects<K>) -> Vec<Event<DeserializeGuard<K>>> {
     let objects = objects.values().map(|(_, object)| Event::InitApply(object.clone()));
     [Event::Init]
         .into_iter()
@@ -332,7 +339,7 @@ fn list<K: Clone>(objects: &Objects<K>) -> Vec<Event<DeserializeGuard<K>>> {
         .collect()
 }
 
-fn difference<K: Clone>(old: &Objects<K>, new: &Objects<K>) -> Vec<Event<DeserializeGuard<K>>> {
+fn difference<K: Clone>(old: &DirectoryObjects<K>, new: &DirectoryObjects<K>) -> Vec<Event<DeserializeGuard<K>>> {
     let removed = old.iter().filter(|(name, _)| !new.contains_key(*name));
     let removed = removed.map(|(_, (_, object))| Event::Delete(object.clone()));
     let changed = new

@@ -29,14 +29,14 @@ pub fn parse(path: &Path, content: &[u8]) -> Result<Vec<Value>, String> {
 
 /// Parses YAML, which includes most JSON, up to a number of values and bytes of text with all aliases expanded.
 pub fn parse_yaml(content: &[u8], max_values: usize, max_text: usize) -> Result<Vec<Value>, String> {
-    let budget = Budget {
+    let budget = DocumentBudget {
         max_values,
         max_text,
         values: Cell::new(max_values),
         text: Cell::new(max_text),
     };
     let documents = serde_yaml::Deserializer::from_slice(content);
-    let documents = documents.map(|document| Node(&budget).deserialize(document));
+    let documents = documents.map(|document| DocumentNode(&budget).deserialize(document));
     let documents: Vec<Value> = documents
         .collect::<Result<_, _>>()
         .map_err(|error| format!("invalid YAML: {error}"))?;
@@ -68,14 +68,14 @@ pub fn objects(mut document: Value) -> Vec<Value> {
     items.into_iter().map(complete).flat_map(objects).collect()
 }
 
-struct Budget {
+struct DocumentBudget {
     max_values: usize,
     max_text: usize,
     values: Cell<usize>,
     text: Cell<usize>,
 }
 
-impl Budget {
+impl DocumentBudget {
     fn spend<E: serde::de::Error>(&self, text: usize) -> Result<(), E> {
         let values = self.values.get().checked_sub(1);
         let (Some(values), Some(text)) = (values, self.text.get().checked_sub(text)) else {
@@ -92,9 +92,9 @@ impl Budget {
 
 /// Decodes YAML as Kubernetes does: as JSON, with string keys and without tags.
 #[derive(Clone, Copy)]
-struct Node<'a>(&'a Budget);
+struct DocumentNode<'a>(&'a DocumentBudget);
 
-impl<'de> DeserializeSeed<'de> for Node<'_> {
+impl<'de> DeserializeSeed<'de> for DocumentNode<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -102,7 +102,7 @@ impl<'de> DeserializeSeed<'de> for Node<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Node<'_> {
+impl<'de> Visitor<'de> for DocumentNode<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

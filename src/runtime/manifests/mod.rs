@@ -69,13 +69,13 @@ pub struct DirectoryError {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Problem {
+pub struct ManifestProblem {
     /// Relative to the directory; empty for the directory itself.
     pub path: PathBuf,
     pub message: String,
 }
 
-impl Problem {
+impl ManifestProblem {
     fn new(path: &Path, message: &str) -> Self {
         Self {
             path: path.to_owned(),
@@ -84,7 +84,7 @@ impl Problem {
     }
 }
 
-impl Display for Problem {
+impl Display for ManifestProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path.display(), self.message)
     }
@@ -98,14 +98,14 @@ pub struct Problems(Arc<RwLock<ProblemState>>);
 
 #[derive(Debug, Default)]
 struct ProblemState {
-    problems: BTreeSet<Problem>,
+    problems: BTreeSet<ManifestProblem>,
     is_complete: bool,
     gauge: Gauge<i64>,
 }
 
 impl Problems {
     #[must_use]
-    pub fn list(&self) -> Vec<Problem> {
+    pub fn list(&self) -> Vec<ManifestProblem> {
         self.0.read().problems.iter().cloned().collect()
     }
 
@@ -119,7 +119,7 @@ impl Problems {
         self.0.read().is_complete
     }
 
-    fn set(&self, problems: BTreeSet<Problem>, complete: bool) {
+    fn set(&self, problems: BTreeSet<ManifestProblem>, complete: bool) {
         let mut current = self.0.write();
         for problem in problems.difference(&current.problems) {
             tracing::warn!(file = %problem.path.display(), "{}", problem.message);
@@ -200,7 +200,7 @@ where
 }
 
 /// Reads a directory once; returns its problems with objects of a kind.
-pub fn problems<K>(directory: &Path, data_url: DataUrl) -> io::Result<Vec<Problem>>
+pub fn problems<K>(directory: &Path, data_url: DataUrl) -> io::Result<Vec<ManifestProblem>>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone,
 {
@@ -223,7 +223,7 @@ struct DirectoryWatch<K> {
 }
 
 /// A snapshot that was applied.
-struct Scan<K> {
+struct AppliedSnapshot<K> {
     fingerprint: u64,
     /// Every file could be read.
     is_complete: bool,
@@ -259,7 +259,7 @@ where
                     directory: self.directory.clone(),
                     source,
                 };
-                let problem = Problem::new(Path::new(""), &error.to_string());
+                let problem = ManifestProblem::new(Path::new(""), &error.to_string());
                 self.problems
                     .set(BTreeSet::from([problem]), self.problems.is_complete());
                 return Err(error);
@@ -305,7 +305,7 @@ fn scan<K>(
     path: &Path,
     last: Option<u64>,
     data_url: DataUrl,
-) -> io::Result<Option<Scan<K>>>
+) -> io::Result<Option<AppliedSnapshot<K>>>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone,
 {
@@ -327,7 +327,7 @@ where
     };
     let mut changes = state.advance(snapshot);
     changes.needs_confirmation |= is_first;
-    Ok(Some(Scan {
+    Ok(Some(AppliedSnapshot {
         fingerprint,
         is_complete,
         changes,

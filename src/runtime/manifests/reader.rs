@@ -41,8 +41,8 @@ pub fn fingerprint(directory: &Path) -> io::Result<u64> {
     Ok(walk(directory, false)?.metadata.finish())
 }
 
-fn walk(directory: &Path, reads_content: bool) -> io::Result<Reader<'_>> {
-    let mut reader = Reader {
+fn walk(directory: &Path, reads_content: bool) -> io::Result<DirectoryReader<'_>> {
+    let mut reader = DirectoryReader {
         snapshot: Snapshot::default(),
         visited: HashSet::new(),
         entries: 0,
@@ -56,7 +56,7 @@ fn walk(directory: &Path, reads_content: bool) -> io::Result<Reader<'_>> {
     Ok(reader)
 }
 
-struct Reader<'a> {
+struct DirectoryReader<'a> {
     directory: &'a Path,
     snapshot: Snapshot,
     /// Canonical paths, as links may form cycles.
@@ -67,7 +67,7 @@ struct Reader<'a> {
     metadata: DefaultHasher,
 }
 
-impl Reader<'_> {
+impl DirectoryReader<'_> {
     fn read_directory(&mut self, path: &Path, depth: usize) -> io::Result<()> {
         let full = self.directory.join(path);
         if !self.visited.insert(full.canonicalize()?) {

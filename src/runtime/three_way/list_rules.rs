@@ -36,11 +36,11 @@ pub const TABLE: &str = include_str!("list_rules.txt");
 const OBJECT_META: &str = "meta.v1.ObjectMeta";
 const QUANTITIES: &str = "quantities";
 
-static TYPES: LazyLock<HashMap<&str, HashMap<&str, Field>>> = LazyLock::new(|| parse(TABLE));
+static TYPES: LazyLock<HashMap<&str, HashMap<&str, RuleField>>> = LazyLock::new(|| parse(TABLE));
 
 #[derive(Clone, Copy)]
 pub(super) struct Kind {
-    fields: Fields,
+    fields: RuleFields,
     is_secret: bool,
 }
 
@@ -53,7 +53,7 @@ impl Kind {
         let name = type_name(group, version, kind);
         let entry = TYPES.get_key_value(name.as_str()).filter(|_| is_built_in);
         Self {
-            fields: Fields {
+            fields: RuleFields {
                 name: entry.map(|(name, _)| *name),
                 is_root: true,
                 is_built_in,
@@ -62,7 +62,7 @@ impl Kind {
         }
     }
 
-    pub fn fields(self) -> Fields {
+    pub fn fields(self) -> RuleFields {
         self.fields
     }
 
@@ -87,13 +87,13 @@ pub fn type_name(group: &str, version: &str, kind: &str) -> String {
 
 /// The fields of a type that have rules, or lead to fields that do.
 #[derive(Clone, Copy)]
-pub(super) struct Fields {
+pub(super) struct RuleFields {
     name: Option<&'static str>,
     is_root: bool,
     is_built_in: bool,
 }
 
-impl Fields {
+impl RuleFields {
     pub fn rule(self, field: &str) -> Rule {
         let child = |name| Self {
             name,
@@ -128,11 +128,11 @@ pub(super) struct Rule {
     pub is_quantity: bool,
     pub is_built_in: bool,
     /// The fields of the object, or of the elements of the list.
-    pub fields: Fields,
+    pub fields: RuleFields,
 }
 
 impl Rule {
-    fn default(fields: Fields) -> Self {
+    fn default(fields: RuleFields) -> Self {
         let is_built_in = fields.is_built_in;
         Self {
             list: ListRule::Atomic,
@@ -158,25 +158,25 @@ pub(super) enum ListRule {
     /// Elements are values, each once.
     Set,
     /// Elements are objects with these keys.
-    Map(&'static [Key]),
+    Map(&'static [RuleKey]),
 }
 
-pub(super) struct Key {
+pub(super) struct RuleKey {
     pub name: &'static str,
     /// The value that the API server sets if the key is absent.
     pub default: Option<&'static str>,
 }
 
-struct Field {
+struct RuleField {
     is_set: bool,
     is_union: bool,
     is_quantity: bool,
-    keys: Vec<Key>,
+    keys: Vec<RuleKey>,
     value_type: Option<&'static str>,
 }
 
-impl Field {
-    fn rule(&'static self, fields: Fields) -> Rule {
+impl RuleField {
+    fn rule(&'static self, fields: RuleFields) -> Rule {
         Rule {
             list: match (self.keys.as_slice(), self.is_set) {
                 ([], false) => ListRule::Atomic,
@@ -191,8 +191,8 @@ impl Field {
 }
 
 /// Parses lines with a type, each followed by indented lines `field [set] [union] [quantity] [keys=a,b] [type]`.
-fn parse(table: &'static str) -> HashMap<&'static str, HashMap<&'static str, Field>> {
-    let mut types: HashMap<&str, HashMap<&str, Field>> = HashMap::new();
+fn parse(table: &'static str) -> HashMap<&'static str, HashMap<&'static str, RuleField>> {
+    let mut types: HashMap<&str, HashMap<&str, RuleField>> = HashMap::new();
     let mut current = "";
     for line in table.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let mut words = line.split_whitespace();
@@ -206,8 +206,8 @@ fn parse(table: &'static str) -> HashMap<&'static str, HashMap<&'static str, Fie
     types
 }
 
-fn parse_field(words: impl Iterator<Item = &'static str>) -> Field {
-    let mut field = Field {
+fn parse_field(words: impl Iterator<Item = &'static str>) -> RuleField {
+    let mut field = RuleField {
         is_set: false,
         is_union: false,
         is_quantity: false,
@@ -230,8 +230,8 @@ fn parse_field(words: impl Iterator<Item = &'static str>) -> Field {
 }
 
 /// The API server sets the protocol of a port that has none.
-fn parse_key(name: &'static str) -> Key {
-    Key {
+fn parse_key(name: &'static str) -> RuleKey {
+    RuleKey {
         name,
         default: (name == "protocol").then_some("TCP"),
     }

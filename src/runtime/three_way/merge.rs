@@ -5,19 +5,19 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use super::equivalence::{are_equivalent, is_stored_as_absent};
-use super::list_rules::{Fields, Key, ListRule, Rule};
-use super::{Error, MAX_DEPTH};
+use super::list_rules::{ListRule, Rule, RuleFields, RuleKey};
+use super::{MAX_DEPTH, ThreeWayError};
 
 /// Returns `live` with the fields of `new`, and without the fields of `applied` that `new` lacks.
 pub(super) fn merge(
-    fields: Fields,
+    fields: RuleFields,
     applied: Option<&Value>,
     new: &Map<String, Value>,
     live: &Map<String, Value>,
     depth: usize,
-) -> Result<Map<String, Value>, Error> {
+) -> Result<Map<String, Value>, ThreeWayError> {
     if depth > MAX_DEPTH {
-        return Err(Error::TooDeep);
+        return Err(ThreeWayError::TooDeep);
     }
     let applied = applied.and_then(Value::as_object);
     let unnamed = live.iter().filter(|(name, _)| !new.contains_key(*name));
@@ -50,7 +50,7 @@ fn merge_value(
     new: &Value,
     live: &Value,
     depth: usize,
-) -> Result<Option<Value>, Error> {
+) -> Result<Option<Value>, ThreeWayError> {
     Ok(match (new, live) {
         // An explicit null removes a field, as in `kubectl apply`.
         (Value::Null, _) => None,
@@ -74,7 +74,7 @@ fn remove_field(
     applied: &Value,
     merged: &mut Map<String, Value>,
     depth: usize,
-) -> Result<(), Error> {
+) -> Result<(), ThreeWayError> {
     let remaining = match (rule.list, merged.get(name)) {
         (ListRule::Set | ListRule::Map(_), Some(Value::Array(live))) => {
             merge_list(rule, Some(applied), &[], live, depth)?
@@ -95,7 +95,7 @@ fn merge_list(
     new: &[Value],
     live: &[Value],
     depth: usize,
-) -> Result<Vec<Value>, Error> {
+) -> Result<Vec<Value>, ThreeWayError> {
     let applied = applied.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     match rule.list {
         ListRule::Atomic => merge_atomic(rule, applied, new, live, depth),
@@ -115,9 +115,9 @@ fn merge_atomic(
     new: &[Value],
     live: &[Value],
     depth: usize,
-) -> Result<Vec<Value>, Error> {
+) -> Result<Vec<Value>, ThreeWayError> {
     if depth > MAX_DEPTH {
-        return Err(Error::TooDeep);
+        return Err(ThreeWayError::TooDeep);
     }
     let mut is_unchanged = new.len() == live.len();
     for (at, (new, live)) in new.iter().zip(live).enumerate() {
@@ -154,7 +154,7 @@ struct Elements<'a> {
 
 impl<'a> Elements<'a> {
     /// Returns `None` if a key is missing or not unique.
-    fn index(keys: &[Key], list: &'a [Value]) -> Option<Self> {
+    fn index(keys: &[RuleKey], list: &'a [Value]) -> Option<Self> {
         let ordered: Vec<_> = list
             .iter()
             .map(|item| Some((identity(keys, item)?, item)))
@@ -165,7 +165,7 @@ impl<'a> Elements<'a> {
 }
 
 /// The values of the keys of an element, as one text.
-fn identity(keys: &[Key], element: &Value) -> Option<String> {
+fn identity(keys: &[RuleKey], element: &Value) -> Option<String> {
     let values = keys.iter().map(|key| match element.get(key.name) {
         Some(Value::String(text)) => Some(Value::from(text.as_str())),
         Some(number @ Value::Number(_)) => Some(number.clone()),
@@ -178,12 +178,12 @@ fn identity(keys: &[Key], element: &Value) -> Option<String> {
 /// Keeps the order of the manifest; an element of others follows its predecessor in the live list.
 fn merge_map(
     rule: Rule,
-    keys: &[Key],
+    keys: &[RuleKey],
     applied: &[Value],
     new: &Elements<'_>,
     live: &Elements<'_>,
     depth: usize,
-) -> Result<Vec<Value>, Error> {
+) -> Result<Vec<Value>, ThreeWayError> {
     let applied: HashMap<String, &Value> = applied
         .iter()
         .filter_map(|item| Some((identity(keys, item)?, item)))

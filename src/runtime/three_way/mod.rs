@@ -30,7 +30,7 @@ pub use equivalence::DROPPED_ZEROS;
 const MAX_DEPTH: usize = 128;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum ThreeWayError {
     #[error("object is nested more than {MAX_DEPTH} levels deep")]
     TooDeep,
     #[error("{0} is not an object")]
@@ -61,10 +61,10 @@ impl MergePatch {
 
 /// Returns `None` if `live` has all that `manifest` asks for. Fields of `applied`, the oldest first, that the manifest
 /// lacks are removed. All objects have the version and kind of the manifest.
-pub fn patch(applied: &[&Value], manifest: &Value, live: &Value) -> Result<Option<MergePatch>, Error> {
+pub fn patch(applied: &[&Value], manifest: &Value, live: &Value) -> Result<Option<MergePatch>, ThreeWayError> {
     let kind = list_rules::Kind::of(manifest);
-    let manifest = normalize(manifest, kind).ok_or(Error::NotAnObject("manifest"))?;
-    let live = live.as_object().ok_or(Error::NotAnObject("live object"))?;
+    let manifest = normalize(manifest, kind).ok_or(ThreeWayError::NotAnObject("manifest"))?;
+    let live = live.as_object().ok_or(ThreeWayError::NotAnObject("live object"))?;
     let mut merged = merge::merge(kind.fields(), None, &manifest, live, 0)?;
     for applied in applied {
         let applied = normalize(applied, kind).map(Value::from);

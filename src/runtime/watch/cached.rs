@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use super::discovery;
 use super::error_policy::ErrorPolicy;
 use super::events::selected_events_of;
-use super::store::{Change, Source, Store, Stored};
+use super::store::{Change, ChangeSource, Store, Stored};
 use super::watcher::{Notification, Watch};
 use super::{Selection, map};
 use crate::api::Raw;
@@ -102,9 +102,9 @@ impl<K: Resource + Clone> Stored for Cached<K> {
         self.meta().resource_version.as_deref().unwrap_or_default()
     }
 
-    fn is_unchanged(&self, old: &Self, source: Source) -> bool {
+    fn is_unchanged(&self, old: &Self, source: ChangeSource) -> bool {
         let has_same_version = !self.version().is_empty() && self.version() == old.version();
-        source == Source::List && has_same_version && self.uid() == old.uid()
+        source == ChangeSource::List && has_same_version && self.uid() == old.uid()
     }
 }
 

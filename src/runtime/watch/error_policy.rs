@@ -33,13 +33,13 @@ pub enum ErrorPolicy {
     PollWhenForbidden { interval: Duration },
 }
 
-pub(super) struct Failure {
+pub(super) struct WatchFailure {
     pub(super) is_list: bool,
     pub(super) code: Option<u16>,
     pub(super) message: String,
 }
 
-impl From<&watcher::Error> for Failure {
+impl From<&watcher::Error> for WatchFailure {
     fn from(error: &watcher::Error) -> Self {
         let (is_list, error) = match error {
             watcher::Error::InitialListFailed(error) => (true, ApiError::from(error)),
@@ -55,7 +55,7 @@ impl From<&watcher::Error> for Failure {
     }
 }
 
-impl Failure {
+impl WatchFailure {
     pub(super) fn is_not_served(&self) -> bool {
         self.code == Some(404)
     }
@@ -71,7 +71,7 @@ impl Failure {
     }
 }
 
-pub(super) struct Retry {
+pub(super) struct WatchRetry {
     pub(super) wait: Duration,
     /// Opens another stream, which starts with a complete list.
     pub(super) reopens: bool,
@@ -79,7 +79,7 @@ pub(super) struct Retry {
 
 /// The failures of a watch since its last success.
 #[derive(Default)]
-pub(super) struct Failures {
+pub(super) struct WatchFailures {
     backoff: DefaultBackoff,
     /// The API server did not respond to the last request.
     is_unreachable: bool,
@@ -92,14 +92,14 @@ pub(super) struct Failures {
     denial_logged: Option<Instant>,
 }
 
-impl Failures {
+impl WatchFailures {
     /// Records that the watch, not only its list, is permitted.
     pub(super) fn record_permission(&mut self) {
         self.brief_denials = BRIEF_DENIALS;
     }
 
     /// Returns true for missing permissions that are likely to return soon.
-    pub(super) fn take_brief_denial(&mut self, failure: &Failure, is_healthy: bool) -> bool {
+    pub(super) fn take_brief_denial(&mut self, failure: &WatchFailure, is_healthy: bool) -> bool {
         if !failure.is_unauthorized() {
             return false;
         }
@@ -131,7 +131,7 @@ impl Failures {
         self.logged.take().is_some()
     }
 
-    pub(super) fn retry(&mut self, policy: ErrorPolicy, failure: &Failure, is_brief: bool) -> Retry {
+    pub(super) fn retry(&mut self, policy: ErrorPolicy, failure: &WatchFailure, is_brief: bool) -> WatchRetry {
         let was_unreachable = std::mem::replace(&mut self.is_unreachable, failure.code.is_none());
         // Once: not each time that a load balancer selects another server.
         if was_unreachable && !self.is_unreachable && !std::mem::replace(&mut self.has_restarted, true) {
@@ -143,7 +143,7 @@ impl Failures {
             MAX_BACKOFF
         };
         let mut backoff = || self.backoff.next().unwrap_or_default().min(max);
-        let reopen = |wait| Retry { wait, reopens: true };
+        let reopen = |wait| WatchRetry { wait, reopens: true };
         match (policy, failure.code) {
             (ErrorPolicy::Required, Some(404)) => reopen(REQUIRED_POLL),
             (ErrorPolicy::Optional, Some(404)) => reopen(OPTIONAL_POLL),
@@ -152,7 +152,7 @@ impl Failures {
             (ErrorPolicy::PollWhenForbidden { interval }, _) if failure.is_denied() => {
                 reopen(if is_brief { backoff() } else { interval })
             }
-            _ => Retry {
+            _ => WatchRetry {
                 wait: backoff(),
                 reopens: false,
             },
@@ -160,7 +160,7 @@ impl Failures {
     }
 
     /// Logs a failure unless the previous failure was of the same kind.
-    pub(super) fn log(&mut self, policy: ErrorPolicy, resource: &str, failure: &Failure) {
+    pub(super) fn log(&mut self, policy: ErrorPolicy, resource: &str, failure: &WatchFailure) {
         let is_missing = failure.is_not_served();
         if self.logged == Some(is_missing) {
             return;
@@ -208,12 +208,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_watch_that_is_not_allowed_is_logged_with_its_verb_once_an_hour() {
         let (log, _logging) = LogLines::start(Level::INFO);
-        let denied = Failure {
+        let denied = WatchFailure {
             is_list: false,
             code: Some(403),
             message: "forbidden".to_owned(),
         };
-        let mut failures = Failures::default();
+        let mut failures = WatchFailures::default();
         for _ in 0..119 {
             failures.log(ErrorPolicy::Required, "apprepositories.kubeapps.com", &denied);
             // The list succeeds in between.
@@ -230,12 +230,12 @@ mod tests {
 
     #[test]
     fn an_api_server_that_responds_again_is_asked_soon() {
-        let failure = |code| Failure {
+        let failure = |code| WatchFailure {
             is_list: true,
             code,
             message: String::new(),
         };
-        let mut failures = Failures::default();
+        let mut failures = WatchFailures::default();
         let mut wait = |code| failures.retry(ErrorPolicy::Required, &failure(code), false).wait;
         let unreachable: Vec<Duration> = (0..10).map(|_| wait(None)).collect();
         assert_eq!(unreachable.iter().max(), Some(&MAX_UNREACHABLE_BACKOFF));

@@ -173,16 +173,16 @@ mod tests {
     use kube::api::ObjectMeta;
 
     use super::*;
-    use crate::runtime::watch::error_policy::{ErrorPolicy, Failure, Failures};
+    use crate::runtime::watch::error_policy::{ErrorPolicy, WatchFailure, WatchFailures};
 
     #[test]
     fn an_object_without_memory_ends_its_watch() {
         for event in [Event::InitApply(None), Event::Apply(None), Event::Delete(None)] {
-            let failure = Failure::from(&held(event).unwrap_err());
+            let failure = WatchFailure::from(&held(event).unwrap_err());
             assert_eq!((failure.is_list, &*failure.message), (true, "too many objects"));
             let interval = std::time::Duration::from_secs(60);
             let policy = ErrorPolicy::PollWhenForbidden { interval };
-            let retry = Failures::default().retry(policy, &failure, false);
+            let retry = WatchFailures::default().retry(policy, &failure, false);
             assert!(retry.reopens && retry.wait == interval);
         }
         assert!(matches!(held(Event::InitDone), Ok(Event::InitDone)));

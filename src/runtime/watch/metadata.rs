@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::error_policy::ErrorPolicy;
 use super::events::{Events, events_of, selected_events_of};
-use super::store::{Change, Health, Source, Store, Stored};
+use super::store::{Change, ChangeSource, Store, Stored, WatchHealth};
 use super::watcher::{Notification, Watch};
 use super::{Object, Scope, Selection, discovery, map};
 use crate::api::{NamespacedName, Partial};
@@ -172,9 +172,9 @@ fn events_watch(
                     MetadataEvent::Deleted(old)
                 }
                 Notification::Change(Change::Synced { .. }) | Notification::Health => match reported.health() {
-                    Health::Failed { message, .. } => MetadataEvent::Failed(message),
-                    Health::Healthy | Health::Polled { .. } if reported.is_synced() => MetadataEvent::Listed,
-                    Health::Healthy | Health::Polled { .. } => return,
+                    WatchHealth::Failed { message, .. } => MetadataEvent::Failed(message),
+                    WatchHealth::Healthy | WatchHealth::Polled { .. } if reported.is_synced() => MetadataEvent::Listed,
+                    WatchHealth::Healthy | WatchHealth::Polled { .. } => return,
                 },
                 Notification::NotServed => MetadataEvent::NotServed,
             };
@@ -202,7 +202,7 @@ impl Stored for Arc<ObjectMeta> {
         self.resource_version.as_deref().unwrap_or_default()
     }
 
-    fn is_unchanged(&self, old: &Self, _: Source) -> bool {
+    fn is_unchanged(&self, old: &Self, _: ChangeSource) -> bool {
         self == old
     }
 }

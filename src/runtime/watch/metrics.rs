@@ -5,13 +5,13 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-use super::error_policy::{ErrorPolicy, Failure};
+use super::error_policy::{ErrorPolicy, WatchFailure};
 
 /// Counters of the process, as in client-go: watches start deep within each controller.
-static ERRORS: LazyLock<Family<Labels, Counter>> = LazyLock::new(Family::default);
+static ERRORS: LazyLock<Family<WatchLabels, Counter>> = LazyLock::new(Family::default);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
+struct WatchLabels {
     resource: String,
     reason: &'static str,
 }
@@ -22,7 +22,7 @@ pub fn register(registry: &mut Registry) {
 }
 
 /// Counts a failure. The namespace of a watch is left out: tenants create many.
-pub(super) fn record(description: &str, policy: ErrorPolicy, failure: &Failure) {
+pub(super) fn record(description: &str, policy: ErrorPolicy, failure: &WatchFailure) {
     // A definition that may be missing is no error.
     if failure.is_not_served() && policy == ErrorPolicy::Optional {
         return;
@@ -30,13 +30,13 @@ pub(super) fn record(description: &str, policy: ErrorPolicy, failure: &Failure) 
     ERRORS.get_or_create(&labels(description, failure)).inc();
 }
 
-fn labels(description: &str, failure: &Failure) -> Labels {
+fn labels(description: &str, failure: &WatchFailure) -> WatchLabels {
     let reason = match failure.code {
         Some(410) => "expired",
         _ if failure.is_denied() => "forbidden",
         _ => "other",
     };
-    Labels {
+    WatchLabels {
         resource: description.split(' ').next().unwrap_or_default().to_owned(),
         reason,
     }
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn failures_are_counted_by_resource_and_reason_without_the_namespace() {
-        let failure = |code| Failure {
+        let failure = |code| WatchFailure {
             is_list: false,
             code,
             message: String::new(),
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_definition_that_may_be_missing_is_not_counted() {
-        let missing = Failure {
+        let missing = WatchFailure {
             is_list: true,
             code: Some(404),
             message: String::new(),

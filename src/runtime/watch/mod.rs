@@ -44,7 +44,7 @@ pub use discovery::{Resource, Served, discover};
 pub use error_policy::ErrorPolicy;
 pub use events::{ObjectEvents, documents, events};
 pub use kind_filter::KindFilter;
-pub use manager::{KindEvent, KindState, ObjectState, ResolveError, View, WatchManager, WatchSettings};
+pub use manager::{KindEvent, KindState, KindView, ObjectState, ResolveError, WatchManager, WatchSettings};
 pub use metadata::{MetadataEvent, watch_cluster_metadata, watch_metadata, watch_names};
 pub use planner::MAX_WATCHES;
 pub use projection::{Document, DocumentCache, FieldSet, Labels, Object, Project};

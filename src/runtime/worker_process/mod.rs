@@ -49,7 +49,7 @@ pub struct Program {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Usage {
+pub struct ProcessUsage {
     pub calls: u32,
     /// Resident bytes besides the program itself, if known.
     pub memory: Option<u64>,
@@ -80,12 +80,12 @@ pub struct WorkerProcesses(Arc<Inner>);
 
 struct Inner {
     program: Program,
-    is_reusable: Box<dyn Fn(Usage) -> bool + Send + Sync>,
+    is_reusable: Box<dyn Fn(ProcessUsage) -> bool + Send + Sync>,
     idle: Mutex<Idle>,
-    running: Arc<Running>,
+    running: Arc<RunningProcesses>,
 }
 
-type Running = Mutex<BTreeSet<u32>>;
+type RunningProcesses = Mutex<BTreeSet<u32>>;
 
 #[derive(Default)]
 struct Idle {
@@ -96,7 +96,7 @@ struct Idle {
 impl WorkerProcesses {
     /// A child is replaced after a call unless `is_reusable`.
     #[must_use]
-    pub fn new(program: Program, is_reusable: impl Fn(Usage) -> bool + Send + Sync + 'static) -> Self {
+    pub fn new(program: Program, is_reusable: impl Fn(ProcessUsage) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(Inner {
             program,
             is_reusable: Box::new(is_reusable),

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use rustix::process::Signal;
 use tokio_util::sync::CancellationToken;
 
-use super::{Program, Running, Usage, WorkerError};
+use super::{ProcessUsage, Program, RunningProcesses, WorkerError};
 use crate::text::{printable, truncate};
 
 /// Interval between checks for cancellation and of memory.
@@ -21,12 +21,12 @@ const MAX_LAST_WORDS: u64 = 4096;
 pub(super) struct Process {
     child: Mutex<Child>,
     socket: UnixStream,
-    running: Arc<Running>,
+    running: Arc<RunningProcesses>,
     calls: u32,
 }
 
 impl Process {
-    pub(super) fn start(program: &Program, running: &Arc<Running>) -> io::Result<Self> {
+    pub(super) fn start(program: &Program, running: &Arc<RunningProcesses>) -> io::Result<Self> {
         let path = program.paths.iter().find(|path| path.is_file());
         let path = path.ok_or(io::ErrorKind::NotFound)?;
         let (socket, end) = UnixStream::pair()?;
@@ -70,8 +70,8 @@ impl Process {
         self.calls == 0
     }
 
-    pub(super) fn usage(&self) -> Usage {
-        Usage {
+    pub(super) fn usage(&self) -> ProcessUsage {
+        ProcessUsage {
             calls: self.calls,
             memory: resident_bytes(self.id()),
         }

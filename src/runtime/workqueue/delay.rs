@@ -22,11 +22,11 @@ pub(super) enum DelayKind {
     TimeThenBucket,
 }
 
-type Timer = (Instant, u64);
+type TimerKey = (Instant, u64);
 
 pub(super) struct Delays<K> {
     waiting: HashMap<Arc<K>, Waiting>,
-    timers: BTreeMap<Timer, (Arc<K>, DelayKind)>,
+    timers: BTreeMap<TimerKey, (Arc<K>, DelayKind)>,
     next_timer: u64,
     /// Retries waiting for a token: a user's retry must not wait behind thousands of others.
     line: Order<K>,
@@ -34,12 +34,12 @@ pub(super) struct Delays<K> {
 
 struct Waiting {
     priority: Priority,
-    plain: Option<Timer>,
+    plain: Option<TimerKey>,
     retry: Option<Retry>,
 }
 
 enum Retry {
-    Timed(Timer),
+    Timed(TimerKey),
     InLine(Ticket),
 }
 

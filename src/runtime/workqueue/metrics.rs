@@ -22,12 +22,12 @@ const BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0,
 
 /// `controller` equals `name`, as in controller-runtime.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Labels {
+struct QueueLabels {
     name: String,
     controller: String,
 }
 
-impl Labels {
+impl QueueLabels {
     fn of(label: &str) -> Self {
         Self {
             name: label.to_owned(),
@@ -43,23 +43,23 @@ struct DepthLabels {
     priority: i32,
 }
 
-type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
+type QueueHistograms = Family<QueueLabels, Histogram, fn() -> Histogram>;
 
 #[derive(Clone)]
-pub struct Metrics {
+pub struct WorkqueueMetrics {
     depth: Family<DepthLabels, Gauge>,
-    adds: Family<Labels, Counter>,
-    retries: Family<Labels, Counter>,
-    queue_duration: Histograms,
-    work_duration: Histograms,
+    adds: Family<QueueLabels, Counter>,
+    retries: Family<QueueLabels, Counter>,
+    queue_duration: QueueHistograms,
+    work_duration: QueueHistograms,
     in_progress: Arc<InProgressCollector>,
 }
 
-impl Metrics {
+impl WorkqueueMetrics {
     /// Must be called once per registry.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
-        let histograms = || Histograms::new_with_constructor(|| Histogram::new(BUCKETS));
+        let histograms = || QueueHistograms::new_with_constructor(|| Histogram::new(BUCKETS));
         let metrics = Self {
             depth: Family::default(),
             adds: Family::default(),
@@ -92,7 +92,7 @@ impl Metrics {
     }
 
     fn of_class(&self, class: &str) -> ClassMetrics {
-        let labels = Labels::of(class);
+        let labels = QueueLabels::of(class);
         let mut metrics = ClassMetrics {
             name: class.to_owned(),
             depth: self.depth.clone(),
@@ -116,14 +116,14 @@ impl Metrics {
     }
 }
 
-impl fmt::Debug for Metrics {
+impl fmt::Debug for WorkqueueMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metrics").finish_non_exhaustive()
+        f.debug_struct("WorkqueueMetrics").finish_non_exhaustive()
     }
 }
 
 pub(super) struct QueueMetrics {
-    metrics: Metrics,
+    metrics: WorkqueueMetrics,
     by_class: BTreeMap<&'static str, ClassMetrics>,
 }
 
@@ -209,13 +209,13 @@ impl fmt::Debug for InProgressCollector {
 
 impl Collector for InProgressCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let series: Vec<(Labels, InProgress)> = self
+        let series: Vec<(QueueLabels, InProgress)> = self
             .queues
             .lock()
             .iter()
             .filter_map(Weak::upgrade)
             .flat_map(|queue| queue.in_progress())
-            .map(|(class, in_progress)| (Labels::of(class), in_progress))
+            .map(|(class, in_progress)| (QueueLabels::of(class), in_progress))
             .collect();
         encode_seconds(
             &mut encoder,
@@ -236,7 +236,7 @@ fn encode_seconds<'a>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
-    values: impl ExactSizeIterator<Item = (&'a Labels, Duration)>,
+    values: impl ExactSizeIterator<Item = (&'a QueueLabels, Duration)>,
 ) -> fmt::Result {
     if values.len() == 0 {
         return Ok(());

@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use claim::Claim;
-pub use metrics::Metrics;
+pub use metrics::WorkqueueMetrics;
 pub use rate_limit::Backoff;
 
 use delay::DelayKind;
@@ -96,14 +96,14 @@ impl ClassLimits {
 }
 
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct QueueSettings {
     /// Classes that are not named are unlimited.
     pub classes: Vec<(&'static str, ClassLimits)>,
     pub rate_per_second: NonZeroU32,
     pub burst: NonZeroU32,
 }
 
-impl Default for Settings {
+impl Default for QueueSettings {
     /// Returns the defaults of client-go: ten retries per second, a burst of 100, no limits.
     fn default() -> Self {
         // Evaluated at compile time.
@@ -124,8 +124,8 @@ pub struct Queue<K: Item> {
 impl<K: Item> Queue<K> {
     /// Starts the timer task, which ends on shutdown or with the last handle and claim. Panics outside a tokio runtime.
     #[must_use]
-    pub fn new(settings: Settings, metrics: &Metrics) -> Self {
-        let Settings {
+    pub fn new(settings: QueueSettings, metrics: &WorkqueueMetrics) -> Self {
+        let QueueSettings {
             classes,
             rate_per_second,
             burst,

@@ -14,12 +14,12 @@ pub(super) struct Ticket(u64);
 
 pub(super) struct Order<K> {
     /// Contains only priorities with ready keys.
-    levels: BTreeMap<Reverse<Priority>, Level<K>>,
+    levels: BTreeMap<Reverse<Priority>, NamespaceLevel<K>>,
     next_ticket: u64,
     len: usize,
 }
 
-struct Level<K> {
+struct NamespaceLevel<K> {
     /// Contains only namespaces with ready keys.
     namespaces: HashMap<Arc<str>, Namespace<K>>,
     turns: BTreeMap<Ticket, Arc<str>>,
@@ -70,7 +70,8 @@ impl<K> Order<K> {
     }
 
     pub(super) fn pop(&mut self, has_room: impl Fn(&str) -> bool) -> Option<(Arc<K>, Priority)> {
-        let next = |(priority, level): (&Reverse<Priority>, &Level<K>)| Some((*priority, level.next(&has_room)?));
+        let next =
+            |(priority, level): (&Reverse<Priority>, &NamespaceLevel<K>)| Some((*priority, level.next(&has_room)?));
         let mut waiting = self.levels.iter().filter(|(_, level)| level.skipped >= MAX_SKIPS).rev();
         let (priority, namespace) = waiting.find_map(next).or_else(|| self.levels.iter().find_map(next))?;
         for (_, lower) in self.levels.iter_mut().filter(|(lower, _)| **lower > priority) {
@@ -90,7 +91,7 @@ impl<K> Order<K> {
 
     fn insert(&mut self, namespace: &str, key: Arc<K>, ticket: Ticket, priority: Priority) {
         let turn = self.ticket();
-        let level = self.levels.entry(Reverse(priority)).or_insert_with(Level::new);
+        let level = self.levels.entry(Reverse(priority)).or_insert_with(NamespaceLevel::new);
         if !level.namespaces.contains_key(namespace) {
             let namespace: Arc<str> = namespace.into();
             level.turns.insert(turn, Arc::clone(&namespace));
@@ -120,7 +121,7 @@ impl<K> Order<K> {
     }
 }
 
-impl<K> Level<K> {
+impl<K> NamespaceLevel<K> {
     fn new() -> Self {
         Self {
             namespaces: HashMap::new(),

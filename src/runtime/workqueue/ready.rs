@@ -34,11 +34,11 @@ pub(super) struct Ready<K: Item> {
     /// Keys that need processing, queued or waiting for their own `done`.
     dirty: HashMap<Arc<K>, Dirty>,
     processing: HashMap<Arc<K>, Instant>,
-    classes: BTreeMap<&'static str, Class<K>>,
+    classes: BTreeMap<&'static str, ClassQueue<K>>,
 }
 
 /// The keys of a class, which waits for none of the others.
-struct Class<K> {
+struct ClassQueue<K> {
     order: Order<K>,
     limits: Option<ClassLimits>,
     processing: Processing,
@@ -60,7 +60,7 @@ struct Dirty {
 impl<K: Item> Ready<K> {
     /// Classes without limits are unlimited.
     pub(super) fn new(limits: impl IntoIterator<Item = (&'static str, ClassLimits)>) -> Self {
-        let class = |(name, limits)| (name, Class::new(Some(limits)));
+        let class = |(name, limits)| (name, ClassQueue::new(Some(limits)));
         Self {
             dirty: HashMap::new(),
             processing: HashMap::new(),
@@ -73,7 +73,7 @@ impl<K: Item> Ready<K> {
     }
 
     pub(super) fn starved_namespaces(&self, class: &str) -> usize {
-        self.classes.get(class).map_or(0, Class::starved_namespaces)
+        self.classes.get(class).map_or(0, ClassQueue::starved_namespaces)
     }
 
     pub(super) fn is_dirty(&self, key: &K) -> bool {
@@ -92,7 +92,7 @@ impl<K: Item> Ready<K> {
     }
 
     pub(super) fn add(&mut self, key: Arc<K>, priority: Priority, now: Instant) -> Added {
-        let class = self.classes.entry(key.class()).or_insert_with(|| Class::new(None));
+        let class = self.classes.entry(key.class()).or_insert_with(|| ClassQueue::new(None));
         match self.dirty.entry(key) {
             Entry::Occupied(mut entry) => {
                 let namespace = entry.key().namespace().to_owned();
@@ -121,11 +121,11 @@ impl<K: Item> Ready<K> {
     }
 
     pub(super) fn can_take(&self) -> bool {
-        self.classes.values().any(Class::can_take)
+        self.classes.values().any(ClassQueue::can_take)
     }
 
     pub(super) fn take(&mut self, now: Instant) -> Option<Taken<K>> {
-        let (key, priority) = self.classes.values_mut().find_map(Class::take)?;
+        let (key, priority) = self.classes.values_mut().find_map(ClassQueue::take)?;
         let since = self.dirty.remove(&*key).map_or(now, |dirty| dirty.since);
         self.processing.insert(Arc::clone(&key), now);
         Some(Taken {
@@ -150,7 +150,7 @@ impl<K: Item> Ready<K> {
     }
 }
 
-impl<K: Item> Class<K> {
+impl<K: Item> ClassQueue<K> {
     fn new(limits: Option<ClassLimits>) -> Self {
         Self {
             order: Order::new(),

@@ -27,7 +27,7 @@ const PERIOD: Duration = Duration::from_secs(10);
 )]
 pub struct CertificateFilesError {
     directory: PathBuf,
-    problem: LoadError,
+    problem: CertificateFileError,
 }
 
 /// A certificate and its key in the files `tls.crt` and `tls.key` of a directory.
@@ -37,7 +37,7 @@ pub struct CertificateFiles {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum LoadError {
+enum CertificateFileError {
     #[error("failed to read {file}: {cause}")]
     Read { file: &'static str, cause: io::Error },
     #[error("{file} is larger than {} KiB", MAX_FILE_SIZE >> 10)]
@@ -47,7 +47,7 @@ enum LoadError {
 }
 
 #[derive(PartialEq, Eq)]
-struct Contents {
+struct CertificateContents {
     certificate: Vec<u8>,
     key: Vec<u8>,
 }
@@ -89,7 +89,7 @@ impl CertificateFiles {
         }
     }
 
-    async fn wait(&self) -> Result<(CertificatePair, Contents), CertificateFilesError> {
+    async fn wait(&self) -> Result<(CertificatePair, CertificateContents), CertificateFilesError> {
         let (start, mut problem) = (Instant::now(), None);
         loop {
             let loaded = self.read().await;
@@ -109,7 +109,7 @@ impl CertificateFiles {
     }
 
     /// Logs each problem once.
-    fn report(&self, error: LoadError, last: &mut Option<String>) {
+    fn report(&self, error: CertificateFileError, last: &mut Option<String>) {
         let text = error.to_string();
         if last.as_ref() != Some(&text) {
             tracing::warn!(directory = %self.directory.display(), %error, "failed to load the certificate of webhooks");
@@ -117,28 +117,28 @@ impl CertificateFiles {
         }
     }
 
-    async fn read(&self) -> Result<Contents, LoadError> {
-        Ok(Contents {
+    async fn read(&self) -> Result<CertificateContents, CertificateFileError> {
+        Ok(CertificateContents {
             certificate: read(&self.directory, CERTIFICATE).await?,
             key: read(&self.directory, KEY).await?,
         })
     }
 }
 
-impl Contents {
-    fn parse(&self) -> Result<CertificatePair, LoadError> {
+impl CertificateContents {
+    fn parse(&self) -> Result<CertificatePair, CertificateFileError> {
         Ok(CertificatePair::from_pem(&self.certificate, &self.key)?)
     }
 }
 
-async fn read(directory: &Path, file: &'static str) -> Result<Vec<u8>, LoadError> {
-    let failed = |cause| LoadError::Read { file, cause };
+async fn read(directory: &Path, file: &'static str) -> Result<Vec<u8>, CertificateFileError> {
+    let failed = |cause| CertificateFileError::Read { file, cause };
     let reader = File::open(directory.join(file)).await.map_err(failed)?;
     let mut bytes = Vec::new();
     let mut reader = reader.take(MAX_FILE_SIZE + 1);
     reader.read_to_end(&mut bytes).await.map_err(failed)?;
     if bytes.len() as u64 > MAX_FILE_SIZE {
-        return Err(LoadError::Size { file });
+        return Err(CertificateFileError::Size { file });
     }
     Ok(bytes)
 }

@@ -12,7 +12,7 @@ use super::{CertificateMetrics, CertificatePair};
 /// The certificate of a TLS server. It has none at first: handshakes fail until one is set.
 #[derive(Clone)]
 pub struct ServedCertificate {
-    current: Arc<Current>,
+    current: Arc<CurrentCertificate>,
     config: Arc<ServerConfig>,
     pub(super) metrics: CertificateMetrics,
 }
@@ -21,7 +21,7 @@ impl ServedCertificate {
     /// # Errors
     /// The provider does not support TLS 1.2 and 1.3.
     pub fn new(metrics: CertificateMetrics) -> Result<Self, rustls::Error> {
-        let current = Arc::<Current>::default();
+        let current = Arc::<CurrentCertificate>::default();
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
@@ -65,15 +65,15 @@ impl ServedCertificate {
 }
 
 #[derive(Default)]
-struct Current(watch::Sender<Option<Arc<CertifiedKey>>>);
+struct CurrentCertificate(watch::Sender<Option<Arc<CertifiedKey>>>);
 
-impl fmt::Debug for Current {
+impl fmt::Debug for CurrentCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Current")
+        f.write_str("CurrentCertificate")
     }
 }
 
-impl ResolvesServerCert for Current {
+impl ResolvesServerCert for CurrentCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.0.borrow().clone()
     }

@@ -13,7 +13,7 @@ use std::fs;
 use std::sync::OnceLock;
 
 use expect_test::expect_file;
-use portolan::cmd::flags::vela::{Effect, Entry, flag_entries, gate_entries};
+use portolan::cmd::flags::vela::{FlagEffect, FlagEntry, flag_entries, gate_entries};
 use portolan::controllers::oam::policies::BUILT_IN;
 use portolan::controllers::oam::steps::support::{REFUSED_TYPES, unsupported_type};
 use regex::Regex;
@@ -96,7 +96,7 @@ fn tests_of_flags() -> BTreeMap<&'static str, &'static str> {
     tests.collect()
 }
 
-fn rows_of_flags(entries: impl IntoIterator<Item = Entry>) -> Vec<Row> {
+fn rows_of_flags(entries: impl IntoIterator<Item = FlagEntry>) -> Vec<Row> {
     let tests_of_flags = tests_of_flags();
     let rows = entries.into_iter().map(|entry| {
         let others = if entry.name.starts_with("--") {
@@ -105,16 +105,16 @@ fn rows_of_flags(entries: impl IntoIterator<Item = Entry>) -> Vec<Row> {
             OTHER_GATES
         };
         let (state, reason, tests) = match entry.effect {
-            Effect::Implemented => {
+            FlagEffect::Implemented => {
                 let tests = tests_of_flags.get(entry.name.as_str()).copied();
                 (State::Done, entry.help, tests.unwrap_or_default())
             }
-            Effect::Default => {
+            FlagEffect::Default => {
                 let reason = format!("{}; always as with the default", entry.help);
                 (State::NoEffect, reason, others)
             }
-            Effect::NoEffect => (State::NoEffect, entry.help, others),
-            Effect::Unsupported => (State::Later, entry.help, others),
+            FlagEffect::NoEffect => (State::NoEffect, entry.help, others),
+            FlagEffect::Unsupported => (State::Later, entry.help, others),
         };
         let mut names = vec![entry.name];
         names.extend(entry.older_names);
@@ -245,7 +245,7 @@ fn each_row_has_one_name_a_test_or_a_reason() {
 fn flags_and_gates_with_an_effect_name_their_tests() {
     let entries = flag_entries().into_iter().filter(|entry| !entry.is_own);
     let entries = entries.chain(gate_entries());
-    let implemented = entries.filter(|entry| entry.effect == Effect::Implemented);
+    let implemented = entries.filter(|entry| entry.effect == FlagEffect::Implemented);
     let implemented: BTreeSet<String> = implemented.map(|entry| entry.name).collect();
     let named: BTreeSet<String> = tests_of_flags().into_keys().map(str::to_owned).collect();
     assert_eq!(named, implemented);

@@ -9,7 +9,7 @@ use clap::{Args, Command, Error, FromArgMatches};
 use super::arguments::find;
 use super::gates::FeatureGates;
 use super::inert::InertFlags;
-use super::values::{Bytes, Names, apply_once, capabilities, number, rate};
+use super::values::{Bytes, NameList, apply_once, capabilities, number, rate};
 use super::webhooks::WebhookFlags;
 use crate::cmd::flags::parse::{duration, go_boolean};
 use crate::controllers::oam::ApplyOnceMode;
@@ -174,7 +174,7 @@ pub struct VelaFlags {
     pub profiling_addr: String,
     /// Controllers that no longer exist; logged only
     #[arg(long = "disable-caps", value_name = "NAMES", default_value = "", value_parser = capabilities)]
-    pub disabled_capabilities: Names,
+    pub disabled_capabilities: NameList,
     /// Path to the CUE evaluator; empty for portolan-cue beside the executable or in PATH
     #[arg(long, value_name = "FILE", default_value = "", help_heading = OWN)]
     pub cue_evaluator: String,
@@ -200,8 +200,8 @@ pub struct VelaFlags {
     #[arg(long, help_heading = OWN)]
     pub require_identity: bool,
     /// Namespaces whose Applications may read Secrets and create Applications elsewhere without an identity
-    #[arg(long, value_name = "NAMESPACES", default_value = "", value_parser = Names::parse, help_heading = OWN)]
-    pub privileged_namespaces: Names,
+    #[arg(long, value_name = "NAMESPACES", default_value = "", value_parser = NameList::parse, help_heading = OWN)]
+    pub privileged_namespaces: NameList,
     /// Leave the data of Secrets out of new ApplicationRevisions
     #[arg(long, help_heading = OWN)]
     pub redact_secrets_in_revisions: bool,

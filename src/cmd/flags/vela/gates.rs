@@ -3,7 +3,7 @@
 use clap::error::Error;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-use super::inert::Effect;
+use super::inert::FlagEffect;
 use crate::cmd::flags::parse::boolean;
 
 const FLAG: &str = "feature-gates";
@@ -14,7 +14,7 @@ pub(super) struct GateEntry {
     pub(super) gate: Gate,
     pub(super) name: &'static str,
     pub(super) default: bool,
-    pub(super) effect: Effect,
+    pub(super) effect: FlagEffect,
     pub(super) help: &'static str,
 }
 
@@ -29,7 +29,7 @@ macro_rules! gates {
                 gate: Gate::$name,
                 name: stringify!($name),
                 default: $default,
-                effect: Effect::$effect,
+                effect: FlagEffect::$effect,
                 help: $help,
             }),+];
         }
@@ -86,12 +86,12 @@ impl GateEntry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeatureGates {
     /// In the order of the flags; the last change of a gate counts.
-    changes: Vec<Change>,
+    changes: Vec<GateChange>,
     pub(super) warnings: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Change {
+struct GateChange {
     gate: Gate,
     is_enabled: bool,
 }
@@ -121,7 +121,7 @@ impl FeatureGates {
         let entry = (Gate::ALL.iter().find(has_name)).ok_or_else(|| format!("unknown feature gate {name} ignored"))?;
         let is_enabled =
             boolean(value).map_err(|error| format!("feature gate {name} ignored: invalid value {value:?}: {error}"))?;
-        self.changes.push(Change {
+        self.changes.push(GateChange {
             gate: entry.gate,
             is_enabled,
         });

@@ -10,7 +10,7 @@ use crate::cmd::flags::parse;
 
 /// The effect of a flag or a feature gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum FlagEffect {
     /// Its value is used.
     Implemented,
     /// The controller always works as with the default.
@@ -21,7 +21,7 @@ pub enum Effect {
     Unsupported,
 }
 
-impl Effect {
+impl FlagEffect {
     pub const ALL: [Self; 4] = [Self::Implemented, Self::Default, Self::NoEffect, Self::Unsupported];
 
     pub const fn title(self) -> &'static str {
@@ -57,16 +57,16 @@ pub(super) enum Form {
 }
 
 impl Form {
-    fn parse(self, text: &str) -> Result<Parsed<'_>, String> {
+    fn parse(self, text: &str) -> Result<ParsedValue<'_>, String> {
         match self {
-            Self::Boolean => parse::boolean(text).map(Parsed::Boolean),
+            Self::Boolean => parse::boolean(text).map(ParsedValue::Boolean),
             Self::Number => text
                 .parse()
-                .map(Parsed::Number)
+                .map(ParsedValue::Number)
                 .map_err(|_| "expected a number".to_owned()),
-            Self::Duration => parse::duration(text).map(Parsed::Duration),
-            Self::Text => Ok(Parsed::Text(text.trim_matches(['[', ']']))),
-            Self::SpecVersion => check_spec_version(text).map(|()| Parsed::Text(text)),
+            Self::Duration => parse::duration(text).map(ParsedValue::Duration),
+            Self::Text => Ok(ParsedValue::Text(text.trim_matches(['[', ']']))),
+            Self::SpecVersion => check_spec_version(text).map(|()| ParsedValue::Text(text)),
         }
     }
 
@@ -82,7 +82,7 @@ impl Form {
 }
 
 #[derive(PartialEq)]
-enum Parsed<'a> {
+enum ParsedValue<'a> {
     Boolean(bool),
     Number(f64),
     Duration(Duration),
@@ -96,7 +96,7 @@ pub(super) struct InertFlag {
     pub(super) form: Form,
     /// The value as which the controller works; any value is another one if `None`.
     pub(super) default: Option<&'static str>,
-    pub(super) effect: Effect,
+    pub(super) effect: FlagEffect,
     pub(super) help: &'static str,
 }
 
@@ -177,7 +177,7 @@ macro_rules! inert {
             name: $name,
             form: Form::$form,
             default: $default,
-            effect: Effect::$effect,
+            effect: FlagEffect::$effect,
             help: $help,
         }),+]
     };

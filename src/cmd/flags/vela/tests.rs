@@ -6,7 +6,7 @@ use rstest::rstest;
 
 use crate::controllers::oam::ApplyOnceMode;
 
-use super::inert::{Effect, Form, INERT, InertFlags};
+use super::inert::{FlagEffect, Form, INERT, InertFlags};
 use super::{Arity, Bytes, Extracted, Gate, VelaFlags, extract, flag_entries, gate_entries};
 
 /// Some flags of `portolan run`.
@@ -319,7 +319,7 @@ fn each_gate_without_effect_warns_by_name_once_it_has_another_value_than_the_def
         };
         assert_eq!(warnings(default), [""; 0], "{name}");
         match entry.effect {
-            Effect::Implemented => assert_eq!(warnings(!default), [""; 0], "{name}"),
+            FlagEffect::Implemented => assert_eq!(warnings(!default), [""; 0], "{name}"),
             _ => {
                 let warnings = warnings(!default);
                 let start = format!("feature gate {name} ");
@@ -357,7 +357,7 @@ fn each_implemented_flag_and_gate_is_read() {
     }
     for entry in Gate::ALL {
         let is_read = readers.contains(&format!("Gate::{}", entry.name));
-        assert_eq!(is_read, entry.effect == Effect::Implemented, "{}", entry.name);
+        assert_eq!(is_read, entry.effect == FlagEffect::Implemented, "{}", entry.name);
     }
 }
 

@@ -139,10 +139,10 @@ impl VelaFlags {
         })
     }
 
-    fn evaluator(&self) -> Result<cue::Options, String> {
+    fn evaluator(&self) -> Result<cue::EvaluatorOptions, String> {
         let Bytes(memory) = self.cue_memory;
         let program = self.cue_evaluator.trim();
-        Ok(cue::Options {
+        Ok(cue::EvaluatorOptions {
             program: (!program.is_empty()).then(|| PathBuf::from(program)),
             workers: NonZeroUsize::new(count(self.cue_workers)).unwrap_or(NonZeroUsize::MIN),
             timeout: non_zero("cue-timeout", self.cue_timeout)?,

@@ -31,9 +31,9 @@ impl FromStr for Bytes {
 
 /// Names separated by commas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Names(pub Vec<String>);
+pub struct NameList(pub Vec<String>);
 
-impl Names {
+impl NameList {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let names = text.trim_matches(['[', ']']).split(',').map(str::trim);
         Ok(Self(names.filter(|name| !name.is_empty()).map(str::to_owned).collect()))
@@ -43,16 +43,16 @@ impl Names {
 /// Controllers that `--disable-caps` can name. KubeVela removed them.
 const CAPABILITIES: [&str; 3] = ["rollout", "healthscope", "envbinding"];
 
-pub(super) fn capabilities(text: &str) -> Result<Names, String> {
+pub(super) fn capabilities(text: &str) -> Result<NameList, String> {
     match text {
-        "" => return Ok(Names::default()),
-        "all" => return Ok(Names(CAPABILITIES.map(str::to_owned).to_vec())),
+        "" => return Ok(NameList::default()),
+        "all" => return Ok(NameList(CAPABILITIES.map(str::to_owned).to_vec())),
         _ => {}
     }
     let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
     match names.iter().find(|name| !CAPABILITIES.contains(&name.as_str())) {
         Some(unknown) => Err(format!("{unknown} in disable caps list is not built-in")),
-        None => Ok(Names(names)),
+        None => Ok(NameList(names)),
     }
 }
 

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::flags::OWN;
 use super::gates::{FeatureGates, Gate, GateEntry};
-use super::values::Names;
+use super::values::NameList;
 use crate::controllers::oam::{CertificateSource, ReviewOptions, SelfSigned, WebhookOptions};
 use crate::runtime::manifests::is_object_name;
 use crate::server::ListenAddress;
@@ -35,8 +35,8 @@ pub struct WebhookFlags {
     #[arg(long, value_name = "PATTERN", default_value = GROUP_PATTERN)]
     pub authentication_group_pattern: String,
     /// Shards to which the webhook assigns Applications; empty for those of ready processes
-    #[arg(long, value_name = "NAMES", default_value = "", value_parser = Names::parse)]
-    pub schedulable_shards: Names,
+    #[arg(long, value_name = "NAMES", default_value = "", value_parser = NameList::parse)]
+    pub schedulable_shards: NameList,
     /// Make and renew the certificate of the webhooks, and write its CA into --webhook-configuration
     #[arg(long, help_heading = OWN)]
     pub webhook_self_signed: bool,

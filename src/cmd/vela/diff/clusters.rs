@@ -17,7 +17,7 @@ use crate::controllers::oam::trackers::{LOCAL, cluster_name};
 /// The period of watches, of which there are none here.
 const NO_RESYNC: Duration = Duration::from_secs(3600);
 
-pub struct Cluster {
+pub struct ComparedCluster {
     pub objects: ClusterObjects,
     pub client: Client,
     pub autoscalers: Autoscalers,
@@ -27,7 +27,7 @@ pub struct Cluster {
     _discovery: JoinSet<()>,
 }
 
-impl Cluster {
+impl ComparedCluster {
     fn new(name: &str, client: Client, version: Value) -> Self {
         let cache = ClusterObjects::cache(Budget::new("objects", u64::MAX), None);
         let objects = ClusterObjects::with_cache(client.clone(), name, NO_RESYNC, None, cache, |_| {});
@@ -46,7 +46,7 @@ impl Cluster {
 /// The clusters by name, each connected when it is first compared.
 pub struct ComparedClusters {
     pub reached: Clusters,
-    compared: Mutex<BTreeMap<String, Arc<Cluster>>>,
+    compared: Mutex<BTreeMap<String, Arc<ComparedCluster>>>,
 }
 
 impl ComparedClusters {
@@ -58,7 +58,7 @@ impl ComparedClusters {
     }
 
     /// Returns a cluster, or the reason why its objects can't be compared.
-    pub async fn of(&self, name: &str) -> Result<Arc<Cluster>, String> {
+    pub async fn of(&self, name: &str) -> Result<Arc<ComparedCluster>, String> {
         let name = cluster_name(name);
         let mut compared = self.compared.lock().await;
         if let Some(cluster) = compared.get(name) {
@@ -68,7 +68,7 @@ impl ComparedClusters {
             LOCAL => problem,
             joined => format!("cluster {joined} can't be reached: {problem}"),
         })?;
-        let cluster = Arc::new(Cluster::new(name, reached.client, reached.version));
+        let cluster = Arc::new(ComparedCluster::new(name, reached.client, reached.version));
         compared.insert(name.to_owned(), Arc::clone(&cluster));
         Ok(cluster)
     }

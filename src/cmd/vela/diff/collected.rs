@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use kube::ResourceExt;
 
 use super::clusters::ComparedClusters;
-use super::target::Target;
+use super::target::DiffTarget;
 use crate::api::oam::{ManagedResource, labels};
 use crate::cmd::vela::objects;
 use crate::controllers::oam::collect::{self, Subject};
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
 use crate::controllers::oam::trackers::{ResourceKey, display_name};
 
-impl Target {
+impl DiffTarget {
     /// Returns a line for each object of older versions that is collected after the run, and for each object and cluster
     /// that can't be read.
     pub async fn collected(&self, clusters: &ComparedClusters, wanted: &HashSet<ResourceKey>) -> Vec<String> {
@@ -54,8 +54,10 @@ impl Target {
             };
             let decision = live.map(|live| collect::decide(&subject, entry, &live));
             match decision {
-                Some(collect::Decision::Delete { .. }) => lines.push(format!("remove    {}", display_name(entry))),
-                Some(collect::Decision::Release(_)) => lines.push(format!("release   {}", display_name(entry))),
+                Some(collect::GarbageDecision::Delete { .. }) => {
+                    lines.push(format!("remove    {}", display_name(entry)))
+                }
+                Some(collect::GarbageDecision::Release(_)) => lines.push(format!("release   {}", display_name(entry))),
                 _ => {}
             }
         }

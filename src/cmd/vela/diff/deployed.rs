@@ -11,13 +11,13 @@ use crate::controllers::oam::revisions::{
 };
 use crate::runtime::kube_client::call;
 
-pub struct Revision {
+pub struct DeployedRevision {
     name: String,
     object: ApplicationRevision,
     contents: ApplicationRevisionSpec,
 }
 
-impl Revision {
+impl DeployedRevision {
     pub fn new(object: ApplicationRevision) -> Result<Self, Error> {
         let name = object.name_any();
         let contents = expand(&object.spec).map_err(failed_to(format!("read revision {name}")))?;
@@ -67,7 +67,7 @@ impl<'a> Deployed<'a> {
     pub fn new(
         application: Application,
         definitions: Definitions<'a>,
-        recorded: Option<&'a Revision>,
+        recorded: Option<&'a DeployedRevision>,
         parse: impl Fn(&Application, &Definitions<'_>) -> Result<Parsed, Error>,
     ) -> Result<Self, Error> {
         let Some(recorded) = recorded else {

@@ -6,7 +6,7 @@ use crate::text::truncate;
 const MAX_VALUE: usize = 120;
 
 pub fn changed_paths(from: &Map<String, Value>, to: &Map<String, Value>, has_values: bool) -> Vec<String> {
-    let mut lines = Lines {
+    let mut lines = DiffLines {
         has_values,
         lines: Vec::new(),
     };
@@ -14,12 +14,12 @@ pub fn changed_paths(from: &Map<String, Value>, to: &Map<String, Value>, has_val
     lines.lines
 }
 
-struct Lines {
+struct DiffLines {
     has_values: bool,
     lines: Vec<String>,
 }
 
-impl Lines {
+impl DiffLines {
     fn compare(&mut self, path: &str, old: Option<&Value>, new: Option<&Value>) {
         match (old, new) {
             (old, new) if old == new => {}

@@ -14,7 +14,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::joined::Clusters;
-use super::manifests::{self, Manifest};
+use super::manifests::{self, ManifestObject};
 use super::render::EvaluatorFlags;
 use super::{ApplicationFlags, DefinitionNamespace};
 use crate::cmd::Error;
@@ -22,9 +22,9 @@ use crate::cmd::flags::joined::ConnectorFlags;
 use crate::cmd::flags::non_empty;
 use crate::cue::Evaluator;
 use clusters::ComparedClusters;
-pub use deployed::{Deployed, Revision, read_latest};
+pub use deployed::{Deployed, DeployedRevision, read_latest};
 pub use print::print;
-pub use target::Target;
+pub use target::DiffTarget;
 
 /// Show what deploying the Applications of a file would do in their clusters
 ///
@@ -53,7 +53,7 @@ impl Diff {
         let is_application = |document: &Value| manifests::oam_kind(document) == Some("Application");
         let applications = documents.into_iter().filter(is_application);
         let applications: Result<Vec<_>, _> = applications
-            .map(|document| Manifest::new(document, &namespace, None))
+            .map(|document| ManifestObject::new(document, &namespace, None))
             .collect();
         let applications = applications?;
         if applications.is_empty() {
@@ -64,9 +64,9 @@ impl Diff {
         }
         let shared = non_empty(Some(&self.definitions.system_definition_namespace)).unwrap_or_default();
         let clusters = Clusters::new(client, shared, &self.connector, &self.place.cluster);
-        let comparison = Comparison::new(clusters, &self.evaluator);
+        let comparison = ObjectComparison::new(clusters, &self.evaluator);
         for manifest in &applications {
-            let target = Target::read(comparison.clusters(), manifest, shared).await?;
+            let target = DiffTarget::read(comparison.clusters(), manifest, shared).await?;
             comparison.print(&target, true).await?;
         }
         Ok(())
@@ -74,12 +74,12 @@ impl Diff {
 }
 
 /// Compares what is rendered with the objects of clusters.
-pub struct Comparison {
+pub struct ObjectComparison {
     evaluator: Evaluator,
     clusters: ComparedClusters,
 }
 
-impl Comparison {
+impl ObjectComparison {
     pub fn new(clusters: Clusters, evaluator: &EvaluatorFlags) -> Self {
         Self {
             evaluator: evaluator.evaluator(),
@@ -93,7 +93,7 @@ impl Comparison {
 
     /// Prints what deploying an Application would do. Returns the number of objects that are not listed because they do
     /// not change.
-    pub async fn print(&self, target: &Target, lists_unchanged: bool) -> Result<usize, Error> {
+    pub async fn print(&self, target: &DiffTarget, lists_unchanged: bool) -> Result<usize, Error> {
         target.print(&self.clusters, &self.evaluator, lists_unchanged).await
     }
 }

@@ -3,14 +3,15 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::clusters::Cluster;
+use super::clusters::ComparedCluster;
 use super::lines::changed_paths;
-use super::target::Target;
+use super::target::DiffTarget;
 use crate::cmd::vela::{manifests, objects};
 use crate::controllers::oam::dispatch::admission::{check_control, check_release};
 use crate::controllers::oam::dispatch::bookkeeping::remove_record;
 use crate::controllers::oam::dispatch::decide::{
-    DispatchDecision, DispatchRefusal, DispatchRequest, DispatchSettings, Identity, ObjectPolicy, Occasion, decide,
+    DispatchDecision, DispatchRefusal, DispatchRequest, DispatchSettings, ObjectIdentity, ObjectPolicy, Occasion,
+    decide,
 };
 use crate::controllers::oam::objects::ObjectId;
 use crate::controllers::oam::policies::{ApplyOnceStage, PolicyTarget};
@@ -22,7 +23,7 @@ use crate::text::sanitize;
 const MAX_LINES: usize = 200;
 
 #[derive(Debug, PartialEq)]
-pub enum Outcome {
+pub enum DiffOutcome {
     Create,
     Unchanged,
     /// A policy keeps the object as it is.
@@ -34,22 +35,27 @@ pub enum Outcome {
     Blocked(String),
 }
 
-impl Target {
+impl DiffTarget {
     /// Decides about an object as a run of the workflow does, and state-keep after it. An error is the text of a refusal.
-    pub async fn outcome(&self, cluster: &Cluster, id: &ObjectId, manifest: &Value) -> Result<Outcome, String> {
+    pub async fn outcome(
+        &self,
+        cluster: &ComparedCluster,
+        id: &ObjectId,
+        manifest: &Value,
+    ) -> Result<DiffOutcome, String> {
         let live = cluster.objects.read(id).await.map_err(|error| error.to_string())?;
         // A user may have other rights; the API server decides about them.
         if !objects::names_user(&self.application) && !self.inventory.records(&id.key()) {
-            let forbidden = check_control(&self.name.namespace, &Identity::of(manifest));
+            let forbidden = check_control(&self.name.namespace, &ObjectIdentity::of(manifest));
             forbidden.map_err(|error| error.to_string())?;
         }
-        check_release(&Identity::of(manifest)).map_err(|error| error.to_string())?;
+        check_release(&ObjectIdentity::of(manifest)).map_err(|error| error.to_string())?;
         let recorded = id.recorded_in(&self.inventory);
         let manifest = match recorded.last() {
             _ if self.runs => manifest,
             // State-keep knows only what was applied.
             Some(applied) => applied,
-            None => return Ok(Outcome::Unchanged),
+            None => return Ok(DiffOutcome::Unchanged),
         };
         let mut becomes = live.clone();
         let mut is_recreated = false;
@@ -58,7 +64,7 @@ impl Target {
             match (decision.await?, &mut becomes) {
                 (DispatchDecision::Create(_), _)
                     if occasion == Occasion::StateKeep && self.is_applied_once(manifest) => {}
-                (DispatchDecision::Create(_), _) => return Ok(Outcome::Create),
+                (DispatchDecision::Create(_), _) => return Ok(DiffOutcome::Create),
                 (
                     DispatchDecision::Patch(patch) | DispatchDecision::Share(patch) | DispatchDecision::Record(patch),
                     Some(live),
@@ -74,13 +80,13 @@ impl Target {
         let is_read_only = self.parsed.rules.read_only.contains(&PolicyTarget::of(manifest));
         let lines = changed_paths(&fields(live), &fields(becomes), !manifests::is_secret(manifest));
         Ok(if is_recreated {
-            Outcome::Recreate(lines)
+            DiffOutcome::Recreate(lines)
         } else if !lines.is_empty() {
-            Outcome::Change(lines)
+            DiffOutcome::Change(lines)
         } else if is_read_only {
-            Outcome::ReadOnly
+            DiffOutcome::ReadOnly
         } else {
-            Outcome::Unchanged
+            DiffOutcome::Unchanged
         })
     }
 
@@ -98,7 +104,7 @@ impl Target {
 
     async fn decision(
         &self,
-        cluster: &Cluster,
+        cluster: &ComparedCluster,
         id: &ObjectId,
         manifest: &Value,
         recorded: &[Value],
@@ -165,7 +171,7 @@ fn fields(object: Option<Value>) -> Map<String, Value> {
     }
 }
 
-impl Outcome {
+impl DiffOutcome {
     pub fn text(&self, display: &str) -> String {
         let (word, details) = match self {
             Self::Create => ("create", String::new()),

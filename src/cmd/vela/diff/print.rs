@@ -2,13 +2,13 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use super::clusters::{Cluster, ComparedClusters};
-use super::outcome::Outcome;
-use super::target::Target;
+use super::clusters::{ComparedCluster, ComparedClusters};
+use super::outcome::DiffOutcome;
+use super::target::DiffTarget;
 use crate::cmd::vela::joined::suffix;
 use crate::cmd::vela::manifests;
-use crate::cmd::vela::render::plan::Planned;
-use crate::cmd::vela::render::{RenderError, Renderer};
+use crate::cmd::vela::render::plan::PlannedComponent;
+use crate::cmd::vela::render::{RenderFailure, Renderer};
 use crate::cmd::{Error, output};
 use crate::controllers::oam::objects::ObjectId;
 use crate::controllers::oam::parse::calls_functions;
@@ -24,7 +24,7 @@ struct Seen {
     unlisted: usize,
 }
 
-impl Target {
+impl DiffTarget {
     /// Returns the number of objects that are not listed because they do not change.
     pub async fn print(
         &self,
@@ -56,7 +56,7 @@ impl Target {
     }
 
     /// Returns a renderer of objects in a cluster.
-    fn renderer<'a>(&'a self, evaluator: &'a Evaluator, cluster: &Cluster) -> Renderer<'a> {
+    fn renderer<'a>(&'a self, evaluator: &'a Evaluator, cluster: &ComparedCluster) -> Renderer<'a> {
         let revision = self.revision.clone();
         Renderer::new(evaluator, &cluster.version, &self.application, revision, &self.parsed)
     }
@@ -66,7 +66,7 @@ impl Target {
         &self,
         clusters: &ComparedClusters,
         evaluator: &Evaluator,
-        planned: &Planned,
+        planned: &PlannedComponent,
         seen: &mut Seen,
     ) -> Result<bool, Error> {
         if calls_functions(&planned.component) {
@@ -95,7 +95,7 @@ impl Target {
         &self,
         clusters: &ComparedClusters,
         renderer: &Renderer<'_>,
-        planned: &Planned,
+        planned: &PlannedComponent,
         objects: &ComponentObjects,
     ) -> Result<Vec<ReleaseObject>, Error> {
         let component = &planned.component;
@@ -109,8 +109,8 @@ impl Target {
         let live = self.live_context(clusters, planned, objects).await;
         match renderer.post_traits(component, objects, &live).await {
             Ok(post) => Ok(post),
-            Err(RenderError::Failed(error)) => Err(error),
-            Err(RenderError::Invalid(message)) => {
+            Err(RenderFailure::Failed(error)) => Err(error),
+            Err(RenderFailure::Invalid(message)) => {
                 print("blocked", &message)?;
                 Ok(Vec::new())
             }
@@ -121,7 +121,7 @@ impl Target {
     async fn live_context(
         &self,
         clusters: &ComparedClusters,
-        planned: &Planned,
+        planned: &PlannedComponent,
         objects: &ComponentObjects,
     ) -> Map<String, Value> {
         let mut context = Map::new();
@@ -168,10 +168,10 @@ impl Target {
             let mut manifest = object.manifest;
             let mut id = ObjectId::of(&manifest).in_cluster(place);
             let outcome = self.outcome_in(clusters, &mut id, &mut manifest).await;
-            let outcome = outcome.unwrap_or_else(Outcome::Blocked);
-            blocked += usize::from(matches!(outcome, Outcome::Blocked(_)));
+            let outcome = outcome.unwrap_or_else(DiffOutcome::Blocked);
+            blocked += usize::from(matches!(outcome, DiffOutcome::Blocked(_)));
             seen.wanted.insert(id.key());
-            if !seen.lists_unchanged && matches!(outcome, Outcome::Unchanged | Outcome::ReadOnly) {
+            if !seen.lists_unchanged && matches!(outcome, DiffOutcome::Unchanged | DiffOutcome::ReadOnly) {
                 seen.unlisted += 1;
                 continue;
             }
@@ -190,7 +190,7 @@ impl Target {
         clusters: &ComparedClusters,
         id: &mut ObjectId,
         manifest: &mut Value,
-    ) -> Result<Outcome, String> {
+    ) -> Result<DiffOutcome, String> {
         let cluster = clusters.of(&id.cluster).await?;
         // The Application may create the kind itself, or else fails when it is applied.
         let is_namespaced = cluster.objects.is_namespaced(id).await;

@@ -5,27 +5,27 @@ use std::collections::HashSet;
 use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject};
 
-use super::deployed::{Deployed, Revision, latest_revision, read_latest};
+use super::deployed::{Deployed, DeployedRevision, latest_revision, read_latest};
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, LatestRevision, labels};
 use crate::cmd::Error;
 use crate::cmd::vela::joined::Clusters;
-use crate::cmd::vela::manifests::Manifest;
+use crate::cmd::vela::manifests::ManifestObject;
 use crate::cmd::vela::objects;
 use crate::cmd::vela::render::definition_set::DefinitionSet;
-use crate::cmd::vela::render::plan::Plan;
+use crate::cmd::vela::render::plan::RenderPlan;
 use crate::cmd::vela::render::{first_revision, live_definitions, parse_supported};
 use crate::controllers::oam::parse::Parsed;
 use crate::controllers::oam::placement::service_key;
 use crate::controllers::oam::trackers::Inventory;
 use crate::runtime::kube_client::call;
 
-pub struct Target {
+pub struct DiffTarget {
     pub name: NamespacedName,
     /// As deployed: of the file, with what others have set; or of the revision, if it is the published version.
     pub application: Application,
     pub parsed: Parsed,
-    pub plan: Plan,
+    pub plan: RenderPlan,
     /// The current revision, or else the first one.
     pub revision: LatestRevision,
     pub inventory: Inventory,
@@ -38,8 +38,8 @@ pub struct Target {
     pub healthy: HashSet<[String; 4]>,
 }
 
-impl Target {
-    pub async fn read(clusters: &Clusters, manifest: &Manifest, shared: &str) -> Result<Self, Error> {
+impl DiffTarget {
+    pub async fn read(clusters: &Clusters, manifest: &ManifestObject, shared: &str) -> Result<Self, Error> {
         let client = clusters.own();
         let name = manifest.name.clone();
         let resource = ApiResource::erase::<Application>(&());
@@ -73,7 +73,10 @@ impl Target {
         };
         let status = live.and_then(|live| live.status.clone()).unwrap_or_default();
         let recorded = match live {
-            Some(live) => read_latest(client, live).await?.map(Revision::new).transpose()?,
+            Some(live) => read_latest(client, live)
+                .await?
+                .map(DeployedRevision::new)
+                .transpose()?,
             None => None,
         };
         let definitions = live_definitions(&declared, definitions, &name.namespace, shared);
@@ -83,7 +86,7 @@ impl Target {
             definitions,
             is_new_revision,
         } = Deployed::new(declared, definitions, recorded.as_ref(), parse_supported)?;
-        let plan = Plan::new(&application, &parsed, &definitions, Some(clusters.joined().await))?;
+        let plan = RenderPlan::new(&application, &parsed, &definitions, Some(clusters.joined().await))?;
         let has_finished = status.workflow.is_some_and(|workflow| workflow.finished);
         let version = |application: &Application| application.annotations().get(labels::PUBLISH_VERSION).cloned();
         let is_same = |live: &Application| live.spec == application.spec && version(live) == version(&application);

@@ -23,14 +23,14 @@ pub fn changed_too_often(object: &str) -> Error {
 }
 
 /// An object of a file, without what the API server maintains.
-pub struct Manifest {
+pub struct ManifestObject {
     pub name: NamespacedName,
     pub is_application: bool,
     pub object: Value,
     api: ApiResource,
 }
 
-impl Manifest {
+impl ManifestObject {
     pub fn new(mut object: Value, default_namespace: &str, flag: Option<&str>) -> Result<Self, Error> {
         let api = match oam_kind(&object) {
             Some("Application") => ApiResource::erase::<Application>(&()),
@@ -186,8 +186,8 @@ pub fn patch_parameters() -> PatchParams {
 mod tests {
     use super::*;
 
-    fn manifest(object: Value) -> Result<Manifest, String> {
-        let manifest = Manifest::new(object, "default", None);
+    fn manifest(object: Value) -> Result<ManifestObject, String> {
+        let manifest = ManifestObject::new(object, "default", None);
         manifest.map_err(|(Error::Usage(message) | Error::Failed(message))| message)
     }
 

@@ -12,7 +12,7 @@ use crate::api::oam::GROUP;
 use crate::cmd::{Error, failed_to};
 use crate::runtime::manifests::document;
 use crate::text::printable;
-pub use apply::{MAX_ATTEMPTS, Manifest, changed_too_often, patch_parameters};
+pub use apply::{MAX_ATTEMPTS, ManifestObject, changed_too_often, patch_parameters};
 
 /// Maximum size of one file. The API server accepts objects of 1.5 MiB.
 const MAX_FILE: u64 = 8 << 20;

@@ -28,7 +28,7 @@ pub struct Renderer<'a> {
     parsed: &'a Parsed,
 }
 
-pub enum RenderError {
+pub enum RenderFailure {
     /// The template does not accept its context.
     Invalid(String),
     Failed(Error),
@@ -81,17 +81,17 @@ impl<'a> Renderer<'a> {
         component: &ParsedComponent,
         objects: &ComponentObjects,
         live: &Map<String, Value>,
-    ) -> Result<Vec<ReleaseObject>, RenderError> {
+    ) -> Result<Vec<ReleaseObject>, RenderFailure> {
         let evaluator = self.evaluator();
         let rendered = self
             .release
             .render_post_dispatch(&evaluator, component, objects, live)
             .await;
-        let outputs = rendered.map_err(|error: evaluate::Error<cue::Error>| {
+        let outputs = rendered.map_err(|error: evaluate::ComponentError<cue::Error>| {
             let message = error.to_string();
             match error.cause {
-                Cause::Invalid(_) | Cause::NotAnObject(_) | Cause::User(_) => RenderError::Invalid(message),
-                _ => RenderError::Failed(self.failed(&message)),
+                Cause::Invalid(_) | Cause::NotAnObject(_) | Cause::User(_) => RenderFailure::Invalid(message),
+                _ => RenderFailure::Failed(self.failed(&message)),
             }
         })?;
         Ok(self.release.post_dispatch_objects(component, objects, &outputs))

@@ -24,9 +24,9 @@ use crate::controllers::oam::references::REF_OBJECTS;
 use crate::controllers::oam::revisions::names::revision_name;
 use crate::cue::{self, Evaluator};
 use crate::text::sanitize;
-pub use components::{RenderError, Renderer};
+pub use components::{RenderFailure, Renderer};
 use definition_set::DefinitionSet;
-use plan::Plan;
+use plan::RenderPlan;
 
 /// The version that templates see without a cluster.
 const MINOR_VERSION: u32 = 35;
@@ -52,10 +52,10 @@ pub struct EvaluatorFlags {
 
 impl EvaluatorFlags {
     pub fn evaluator(&self) -> Evaluator {
-        let options = cue::Options {
+        let options = cue::EvaluatorOptions {
             program: non_empty(self.cue_evaluator.as_deref()).map(Into::into),
             workers: NonZeroUsize::MIN,
-            ..cue::Options::default()
+            ..cue::EvaluatorOptions::default()
         };
         Evaluator::new(options, ResourceMetrics::unregistered())
     }
@@ -109,7 +109,7 @@ impl Render {
             let namespace = application.namespace().unwrap_or_default();
             let live = live_definitions(application, &definitions, &namespace, DEFINITION_NAMESPACE);
             let parsed = parse_supported(application, &live)?;
-            let plan = Plan::new(application, &parsed, &live, None)?;
+            let plan = RenderPlan::new(application, &parsed, &live, None)?;
             let first = first_revision(&application.name_any());
             let renderer = Renderer::new(&evaluator, &version, application, first, &parsed);
             let mut objects = objects(&renderer, &plan).await?;
@@ -125,15 +125,15 @@ impl Render {
 }
 
 /// Renders all objects. Traits that wait until their component is healthy see rendered objects in place of live ones.
-async fn objects(renderer: &Renderer<'_>, plan: &Plan) -> Result<Vec<Value>, Error> {
+async fn objects(renderer: &Renderer<'_>, plan: &RenderPlan) -> Result<Vec<Value>, Error> {
     let mut objects = renderer.policies().await?;
     for planned in &plan.components {
         let component = &planned.component;
         let rendered = renderer.component(component, &planned.place).await?;
         let post = match renderer.post_traits(component, &rendered, &Map::new()).await {
             Ok(post) => post,
-            Err(RenderError::Failed(error)) => return Err(error),
-            Err(RenderError::Invalid(message)) => {
+            Err(RenderFailure::Failed(error)) => return Err(error),
+            Err(RenderFailure::Invalid(message)) => {
                 warn(&format!("not rendered without live objects: {message}"));
                 Vec::new()
             }

@@ -18,8 +18,8 @@ use crate::controllers::oam::workflow::{deploys_many, is_apply_component};
 const NATIVE: [&str; 3] = ["restart-workflow", "step-group", "suspend"];
 
 /// The components in the order in which the steps deploy them.
-pub struct Plan {
-    pub components: Vec<Planned>,
+pub struct RenderPlan {
+    pub components: Vec<PlannedComponent>,
     /// Steps that make objects at run time, as `<name> (<type>)`.
     steps: Vec<String>,
     /// Policies and steps that select clusters by labels, if these are not looked up.
@@ -27,14 +27,14 @@ pub struct Plan {
 }
 
 /// A component in one of its places.
-pub struct Planned {
+pub struct PlannedComponent {
     pub component: ParsedComponent,
     pub place: Place,
     /// True if steps provide values for its parameters, which are not known.
     pub has_inputs: bool,
 }
 
-impl Plan {
+impl RenderPlan {
     /// Plans with the default flags of the controller. `joined` are the joined clusters, or the reason why they are not known;
     /// if they are not looked up, each name counts as a cluster.
     pub fn new(
@@ -76,13 +76,13 @@ impl Plan {
         parsed: &Parsed,
         definitions: &Definitions<'_>,
         deployments: &mut Deployments<'_>,
-        components: &mut ByPlace<Planned>,
+        components: &mut ByPlace<PlannedComponent>,
     ) -> Result<(), String> {
         let step = component_step(step, &parsed.spec.components).map_err(|error| error.to_string())?;
         let placed = deployments.of(&step).map_err(|error| error.to_string())?;
         for instance in placed {
             let has_inputs = !step.inputs.is_empty() || !instance.component.inputs.is_empty();
-            let planned = Planned::new(&instance, has_inputs, parsed, definitions)?;
+            let planned = PlannedComponent::new(&instance, has_inputs, parsed, definitions)?;
             components.insert(instance.component.name.clone(), instance.place, planned);
         }
         let has_template = !is_apply_component(&step) && !deploys_many(&step) && !NATIVE.contains(&step.type_.as_str());
@@ -110,7 +110,7 @@ impl Plan {
     }
 }
 
-impl Planned {
+impl PlannedComponent {
     fn new(
         placed: &PlacedComponent,
         has_inputs: bool,
@@ -140,7 +140,7 @@ impl Planned {
     }
 }
 
-impl std::fmt::Display for Planned {
+impl std::fmt::Display for PlannedComponent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "component {}", self.name())?;
         if !self.place.replica_key.is_empty() {

@@ -5,9 +5,9 @@ use crate::cmd::vela::joined::suffix;
 
 /// The parts of a status that users follow, as one line of text each, in the order of the status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Parts(Vec<(String, String)>);
+pub struct StatusParts(Vec<(String, String)>);
 
-impl Parts {
+impl StatusParts {
     pub fn of(status: &ApplicationStatus) -> Self {
         let mut parts = vec![("phase".to_owned(), or_none(&status.phase))];
         let latest = status.latest_revision.as_ref();
@@ -84,8 +84,8 @@ mod tests {
 
     use super::*;
 
-    fn parts(status: Value) -> Parts {
-        Parts::of(&serde_json::from_value(status).unwrap())
+    fn parts(status: Value) -> StatusParts {
+        StatusParts::of(&serde_json::from_value(status).unwrap())
     }
 
     #[test]

@@ -30,7 +30,7 @@ use watch::print_changes;
 /// Also names definitions that are newer than those that the current revision uses. Components in joined clusters have the
 /// cluster behind their name.
 #[derive(Args, Debug)]
-pub struct Status {
+pub struct VelaStatus {
     /// Name of the Application
     name: String,
     /// Output format
@@ -66,7 +66,7 @@ struct View {
     newer_definitions: Vec<String>,
 }
 
-impl Status {
+impl VelaStatus {
     pub(super) async fn execute(self) -> Result<(), Error> {
         let (client, name) = self.place.connect_to(&self.name).await?;
         let application = objects::application(&client, &name).await?;

@@ -32,7 +32,7 @@ pub async fn newer_definitions(
         return Ok(Vec::new());
     };
     let contents = expand(&revision.spec).map_err(failed_to(format!("read revision {}", latest.name)))?;
-    let comparison = Comparison {
+    let comparison = DefinitionComparison {
         client,
         namespaces: [&name.namespace, shared],
         pinned: pinned_types(&contents),
@@ -65,13 +65,13 @@ fn pinned_types(contents: &ApplicationRevisionSpec) -> Vec<String> {
         .collect()
 }
 
-struct Comparison<'a> {
+struct DefinitionComparison<'a> {
     client: &'a Client,
     namespaces: [&'a str; 2],
     pinned: Vec<String>,
 }
 
-impl Comparison<'_> {
+impl DefinitionComparison<'_> {
     async fn newer<D>(&self, recorded: &D) -> Result<Option<String>, Error>
     where
         D: Definition + Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + std::fmt::Debug,

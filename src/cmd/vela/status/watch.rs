@@ -8,7 +8,7 @@ use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, Client};
 use tokio::time::{Instant, sleep_until};
 
-use super::changes::Parts;
+use super::changes::StatusParts;
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, ApplicationStatus};
 use crate::cmd::{Error, failed_to, output};
@@ -27,7 +27,7 @@ pub async fn print_changes(
     let applications: Api<Application> = Api::namespaced(client.clone(), &name.namespace);
     let mut states = pin!(watch_object(applications, &name.name).default_backoff());
     let mut end = pin!(sleep_until(Instant::now() + timeout.unwrap_or(NO_LIMIT).min(NO_LIMIT)));
-    let mut before = Parts::of(status);
+    let mut before = StatusParts::of(status);
     let mut problem = String::new();
     loop {
         let state = tokio::select! {
@@ -37,7 +37,7 @@ pub async fn print_changes(
         match state {
             Some(Ok(Some(application))) => {
                 problem.clear();
-                let parts = Parts::of(&application.status.unwrap_or_default());
+                let parts = StatusParts::of(&application.status.unwrap_or_default());
                 print(name, parts.changes_since(&before))?;
                 before = parts;
             }

@@ -7,7 +7,7 @@ use kube::core::DeserializeGuard;
 use kube::{Client, ResourceExt};
 
 use super::change::annotate;
-use super::diff::Comparison;
+use super::diff::ObjectComparison;
 use super::joined::Clusters;
 use super::render::EvaluatorFlags;
 use super::support::Support;
@@ -99,7 +99,7 @@ struct Handover<'a> {
     definition_namespace: &'a str,
     support: Support<'a>,
     /// For a dry run that takes over.
-    comparison: Option<Comparison>,
+    comparison: Option<ObjectComparison>,
 }
 
 impl<'a> Handover<'a> {
@@ -120,7 +120,7 @@ impl<'a> Handover<'a> {
         let comparison = (flags.dry_run && !flags.give_back).then(|| {
             let cluster = &flags.place.cluster;
             let clusters = Clusters::new(client.clone(), definition_namespace, &flags.connector, cluster);
-            Comparison::new(clusters, &flags.evaluator)
+            ObjectComparison::new(clusters, &flags.evaluator)
         });
         Ok(Self {
             flags,

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use super::print_state;
 use crate::api::oam::Application;
 use crate::cmd::Error;
-use crate::cmd::vela::diff::{self, Comparison, Target};
+use crate::cmd::vela::diff::{self, DiffTarget, ObjectComparison};
 use crate::cmd::vela::objects;
 use crate::cmd::vela::render::definition_set::DefinitionSet;
 use crate::cmd::vela::render::references;
@@ -17,7 +17,7 @@ use crate::controllers::oam::trackers::{Inventory, display_name};
 /// Prints a line for the Application, then one for each change. `definitions` come with the namespace of those for all
 /// Applications.
 pub async fn print(
-    comparison: &Comparison,
+    comparison: &ObjectComparison,
     live: &Application,
     declared: Application,
     definitions: (&DefinitionSet, &str),
@@ -31,7 +31,7 @@ pub async fn print(
         let mut references = references.iter();
         return references.try_for_each(|reference| diff::print("unknown", &format!("changes: {reference}")));
     }
-    let target = Target::of(comparison.clusters(), declared, Some(live), definitions).await?;
+    let target = DiffTarget::of(comparison.clusters(), declared, Some(live), definitions).await?;
     print_state(&name, "would be taken over")?;
     print_elsewhere(live, &target.inventory)?;
     if target.is_new_revision {

@@ -11,7 +11,7 @@ use crate::cmd::vela::{ApplicationFlags, objects};
 use crate::cmd::{Error, failed_to, output};
 use crate::controllers::oam::parse::{component_step, workflow_steps};
 use crate::controllers::oam::revisions::expand;
-use crate::controllers::oam::workflow::operations::{self, Effect};
+use crate::controllers::oam::workflow::operations::{self, OperationEffect};
 use crate::runtime::kube_client::call;
 
 /// Suspend the workflow of an Application
@@ -112,10 +112,10 @@ impl Restart {
     }
 }
 
-fn print(name: &NamespacedName, effect: Effect, changed: &str, unchanged: &str) -> Result<(), Error> {
+fn print(name: &NamespacedName, effect: OperationEffect, changed: &str, unchanged: &str) -> Result<(), Error> {
     let state = match effect {
-        Effect::Changed => changed,
-        Effect::Unchanged => unchanged,
+        OperationEffect::Changed => changed,
+        OperationEffect::Unchanged => unchanged,
     };
     output::print(&format!("{name}: workflow {state}\n"))
 }

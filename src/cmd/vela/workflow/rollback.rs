@@ -42,7 +42,7 @@ impl Rollback {
         let application = objects::application(&client, &name).await?;
         let revisions = objects::revisions(&client, &name).await?;
         let chosen = choose_rollback(&application, &revisions).map_err(|error| refused(&name, &error))?;
-        let restore = Restore::new(&client, &name, &chosen)?;
+        let restore = RevisionRestore::new(&client, &name, &chosen)?;
         if restore.is_deployed(&application) {
             let text = format!(
                 "{name}: revision {} is deployed already; `portolan vela restart {} -n {}` runs its workflow again",
@@ -68,7 +68,7 @@ impl Rollback {
     }
 }
 
-struct Restore<'a> {
+struct RevisionRestore<'a> {
     client: &'a Client,
     name: &'a NamespacedName,
     revision: &'a ApplicationRevision,
@@ -77,8 +77,12 @@ struct Restore<'a> {
     spec: Value,
 }
 
-impl<'a> Restore<'a> {
-    fn new(client: &'a Client, name: &'a NamespacedName, chosen: &operations::Rollback<'a>) -> Result<Self, Error> {
+impl<'a> RevisionRestore<'a> {
+    fn new(
+        client: &'a Client,
+        name: &'a NamespacedName,
+        chosen: &operations::RollbackTarget<'a>,
+    ) -> Result<Self, Error> {
         let revision_name = chosen.revision.name_any();
         let contents = expand(&chosen.revision.spec).map_err(failed_to(format!("read revision {revision_name}")))?;
         Ok(Self {
@@ -109,7 +113,7 @@ impl<'a> Restore<'a> {
                 .is_none_or(|restored| version.is_some_and(|version| version == restored))
     }
 
-    fn show(&self, chosen: &operations::Rollback<'_>) -> Result<(), Error> {
+    fn show(&self, chosen: &operations::RollbackTarget<'_>) -> Result<(), Error> {
         let version = self
             .version
             .map(|version| format!(", version {version}"))
@@ -160,7 +164,7 @@ impl<'a> Restore<'a> {
     }
 
     /// Makes a published version current again, while no controller works on the Application.
-    async fn published(&self, chosen: &operations::Rollback<'_>, tracker: &ResourceTracker) -> Result<(), Error> {
+    async fn published(&self, chosen: &operations::RollbackTarget<'_>, tracker: &ResourceTracker) -> Result<(), Error> {
         let entries =
             decode(&tracker.spec).map_err(failed_to(format!("decode ResourceTracker {}", tracker.name_any())))?;
         let frozen = replace(self.client, self.name, |live| {

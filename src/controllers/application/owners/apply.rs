@@ -11,12 +11,12 @@ use kube::Client;
 use tokio::time::Instant;
 
 use super::finalizer::{Adoptions, finalizers, has_finalizer};
-use super::plan::{Plan, PlannedChange};
+use super::plan::{OwnersPlan, PlannedChange};
 use crate::api::NamespacedName;
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::application::cached::CachedApplication;
 use crate::controllers::application::index::{Index, is_component};
-use crate::controllers::application::metrics::Metrics;
+use crate::controllers::application::metrics::ApplicationMetrics;
 use crate::controllers::application::readiness::Readiness;
 use crate::controllers::application::report;
 use crate::controllers::application::spec::AppSpec;
@@ -40,7 +40,7 @@ const MAX_FAILURES: usize = 8;
 pub struct Ownership {
     pub client: Client,
     pub index: Index,
-    pub metrics: Metrics,
+    pub metrics: ApplicationMetrics,
     /// Updated with our own writes before their events arrive.
     pub watches: WatchManager<NamespacedName, Readiness>,
     pub adoptions: Adoptions,
@@ -61,7 +61,7 @@ pub struct ApplyResult {
 }
 
 impl Ownership {
-    pub async fn apply(&self, spec: &Arc<AppSpec>, application: &CachedApplication, plan: &Plan) -> ApplyResult {
+    pub async fn apply(&self, spec: &Arc<AppSpec>, application: &CachedApplication, plan: &OwnersPlan) -> ApplyResult {
         let mut result = ApplyResult::default();
         let meta = &application.metadata;
         let record = plan.record(spec);

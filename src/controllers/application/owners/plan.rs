@@ -12,13 +12,13 @@ use crate::controllers::application::index::{Index, is_component, is_owned};
 use crate::controllers::application::kinds::{ComponentKinds, application_kind, to_watch};
 use crate::controllers::application::spec::AppSpec;
 use crate::controllers::application::status::Problem;
-use crate::runtime::owner_refs::{self as owners, OwnerChange, Target};
-use crate::runtime::watch::{GroupKind, KindState, Object, Resource, View};
+use crate::runtime::owner_refs::{self as owners, OwnerChange, OwnerTarget};
+use crate::runtime::watch::{GroupKind, KindState, KindView, Object, Resource};
 
 const API_VERSION: &str = "app.k8s.io/v1beta1";
 
 #[derive(Debug, Default)]
-pub struct Plan {
+pub struct OwnersPlan {
     pub changes: Vec<PlannedChange>,
     pub problems: Vec<Problem>,
     pub owned_kinds: BTreeSet<GroupKind>,
@@ -29,7 +29,7 @@ pub struct Plan {
 #[derive(Debug)]
 pub struct PlannedChange {
     pub kind: GroupKind,
-    pub target: Target,
+    pub target: OwnerTarget,
     pub change: OwnerChange,
 }
 
@@ -40,7 +40,7 @@ impl PlannedChange {
     }
 }
 
-impl Plan {
+impl OwnersPlan {
     #[must_use]
     pub fn adopts(&self) -> bool {
         self.changes.iter().any(PlannedChange::is_set)
@@ -59,8 +59,13 @@ impl Plan {
 }
 
 #[must_use]
-pub fn plan<K>(spec: &AppSpec, kinds: &[(GroupKind, KindState<K>)], index: &Index, allowed: &ComponentKinds) -> Plan {
-    let mut plan = Plan::default();
+pub fn plan<K>(
+    spec: &AppSpec,
+    kinds: &[(GroupKind, KindState<K>)],
+    index: &Index,
+    allowed: &ComponentKinds,
+) -> OwnersPlan {
+    let mut plan = OwnersPlan::default();
     if spec.selection.is_err() {
         // An invalid selector does not say which objects are components.
         return plan;
@@ -73,8 +78,8 @@ pub fn plan<K>(spec: &AppSpec, kinds: &[(GroupKind, KindState<K>)], index: &Inde
     plan
 }
 
-impl Plan {
-    fn add<K>(&mut self, spec: &AppSpec, kind: &GroupKind, view: &View<K>, index: &Index, may_adopt: bool) {
+impl OwnersPlan {
+    fn add<K>(&mut self, spec: &AppSpec, kind: &GroupKind, view: &KindView<K>, index: &Index, may_adopt: bool) {
         let is_of_applications = spec.add_owner_ref && *kind == application_kind();
         let cycle = if is_of_applications {
             index.adopters_of(spec, view)
@@ -154,8 +159,8 @@ fn owner(spec: &AppSpec) -> OwnerReference {
     }
 }
 
-fn target<K>(resource: &Resource, object: &Object<K>) -> Target {
-    Target {
+fn target<K>(resource: &Resource, object: &Object<K>) -> OwnerTarget {
+    OwnerTarget {
         resource: resource.clone(),
         namespace: object.namespace.as_deref().map(str::to_owned),
         name: object.name.to_string(),

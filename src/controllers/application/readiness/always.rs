@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::{FieldSet, NotReady, Rule};
+use super::{FieldSet, NotReady, ReadinessRule};
 
 /// Kinds of Kubernetes 1.35 without status conditions. The API server drops conditions that clients write there, so the
 /// generic rule would always report ready. Fetching the metadata is enough; Secrets are never fetched in full.
@@ -59,7 +59,7 @@ impl AlwaysReady {
     pub(super) const KINDS: &[(&str, &str)] = &KINDS;
 }
 
-impl Rule for AlwaysReady {
+impl ReadinessRule for AlwaysReady {
     const FIELDS: FieldSet = FieldSet::Metadata;
 
     fn check(_: i64, _: Option<&RawValue>, _: Option<&RawValue>) -> Result<(), NotReady> {

@@ -2,7 +2,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::decode::decode;
-use super::{FieldSet, NotReady, Rule};
+use super::{FieldSet, NotReady, ReadinessRule};
 use crate::api::lenient::null_as_default;
 
 #[derive(Debug)]
@@ -15,7 +15,7 @@ struct Status {
     phase: String,
 }
 
-impl Rule for PersistentVolumeClaim {
+impl ReadinessRule for PersistentVolumeClaim {
     const FIELDS: FieldSet = FieldSet::Status;
 
     fn check(_: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {

@@ -17,8 +17,8 @@ where
 {
     let Some(raw) = raw else { return Ok(T::default()) };
     let mut json = serde_json::Deserializer::from_str(raw.get());
-    match serde_path_to_error::deserialize::<_, Record<T>>(&mut json) {
-        Ok(Record(fields)) => Ok(fields),
+    match serde_path_to_error::deserialize::<_, LenientRecord<T>>(&mut json) {
+        Ok(LenientRecord(fields)) => Ok(fields),
         Err(error) => {
             let path = match error.path().to_string() {
                 at if at == "." => name.to_owned(),
@@ -41,35 +41,35 @@ pub(super) fn without_position(error: &serde_json::Error) -> String {
 
 /// An object, or null for an empty one. Plain serde would also accept a list of the fields.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Record<T>(pub(super) T);
+pub(super) struct LenientRecord<T>(pub(super) T);
 
-impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for Record<T> {
+impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for LenientRecord<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields<T>(PhantomData<T>);
+        struct FieldsVisitor<T>(PhantomData<T>);
 
-        impl<'de, T: Deserialize<'de> + Default> de::Visitor<'de> for Fields<T> {
-            type Value = Record<T>;
+        impl<'de, T: Deserialize<'de> + Default> de::Visitor<'de> for FieldsVisitor<T> {
+            type Value = LenientRecord<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
             fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(Record(T::default()))
+                Ok(LenientRecord(T::default()))
             }
 
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(Record)
+                T::deserialize(MapAccessDeserializer::new(map)).map(LenientRecord)
             }
         }
 
-        deserializer.deserialize_any(Fields(PhantomData))
+        deserializer.deserialize_any(FieldsVisitor(PhantomData))
     }
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Condition {
+pub(super) struct LenientCondition {
     #[serde(rename = "type", deserialize_with = "null_as_default")]
     pub(super) type_: String,
     #[serde(deserialize_with = "null_as_default")]
@@ -82,7 +82,7 @@ pub(super) struct Condition {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Conditions(#[serde(deserialize_with = "null_as_default")] Vec<Record<Condition>>);
+pub(super) struct Conditions(#[serde(deserialize_with = "null_as_default")] Vec<LenientRecord<LenientCondition>>);
 
 impl Conditions {
     pub(super) fn is_empty(&self) -> bool {
@@ -90,12 +90,12 @@ impl Conditions {
     }
 
     /// Returns all conditions of a type; the API does not enforce that there is only one.
-    pub(super) fn of_type<'a>(&'a self, type_: &'a str) -> impl Iterator<Item = &'a Condition> {
-        let conditions = self.0.iter().map(|Record(condition)| condition);
+    pub(super) fn of_type<'a>(&'a self, type_: &'a str) -> impl Iterator<Item = &'a LenientCondition> {
+        let conditions = self.0.iter().map(|LenientRecord(condition)| condition);
         conditions.filter(move |condition| condition.type_ == type_)
     }
 
-    pub(super) fn holding<'a>(&'a self, type_: &'a str) -> Option<&'a Condition> {
+    pub(super) fn holding<'a>(&'a self, type_: &'a str) -> Option<&'a LenientCondition> {
         self.of_type(type_).find(|condition| condition.status == "True")
     }
 }

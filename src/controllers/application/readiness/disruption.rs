@@ -2,7 +2,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::decode::{decode, expect_generation};
-use super::{FieldSet, NotReady, Rule};
+use super::{FieldSet, NotReady, ReadinessRule};
 use crate::api::lenient::integer;
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ struct Status {
     desired_healthy: i64,
 }
 
-impl Rule for PodDisruptionBudget {
+impl ReadinessRule for PodDisruptionBudget {
     const FIELDS: FieldSet = FieldSet::Status;
 
     fn check(generation: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {

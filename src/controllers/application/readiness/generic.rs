@@ -6,8 +6,8 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, de};
 use serde_json::value::RawValue;
 
-use super::decode::{Record, describe, without_position};
-use super::{FieldSet, NotReady, Rule};
+use super::decode::{LenientRecord, describe, without_position};
+use super::{FieldSet, NotReady, ReadinessRule};
 use crate::text::truncate;
 
 const MAX_QUOTED: usize = 64;
@@ -47,7 +47,7 @@ struct DecisiveCondition<'a> {
     reason: Cow<'a, str>,
 }
 
-impl Rule for Generic {
+impl ReadinessRule for Generic {
     const FIELDS: FieldSet = FieldSet::Status;
 
     fn check(_: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
@@ -77,9 +77,9 @@ impl Rule for Generic {
 
 impl<'de> Deserialize<'de> for DecisiveConditions<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ListVisitor;
+        struct ConditionsVisitor;
 
-        impl<'de> de::Visitor<'de> for ListVisitor {
+        impl<'de> de::Visitor<'de> for ConditionsVisitor {
             type Value = DecisiveConditions<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -95,14 +95,14 @@ impl<'de> Deserialize<'de> for DecisiveConditions<'de> {
             }
         }
 
-        deserializer.deserialize_seq(ListVisitor)
+        deserializer.deserialize_seq(ConditionsVisitor)
     }
 }
 
 impl<'a> DecisiveConditions<'a> {
     /// Skips malformed elements, which crash kubernetes-sigs' controller, and malformed reasons.
     fn consider(&mut self, element: &'a RawValue) {
-        let Ok(Record(element)) = serde_json::from_str::<Record<Element<'a>>>(element.get()) else {
+        let Ok(LenientRecord(element)) = serde_json::from_str::<LenientRecord<Element<'a>>>(element.get()) else {
             return;
         };
         let slot = match element.type_.and_then(text).as_deref() {
@@ -122,9 +122,9 @@ impl<'a> DecisiveConditions<'a> {
 
 fn text(value: &RawValue) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
-    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+    struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
 
-    serde_json::from_str(value.get()).ok().map(|Text(text)| text)
+    serde_json::from_str(value.get()).ok().map(|BorrowedText(text)| text)
 }
 
 fn decode_error(field: &str, error: &serde_json::Error) -> NotReady {

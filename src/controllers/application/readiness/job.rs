@@ -2,7 +2,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::decode::{Conditions, decode, joined};
-use super::{FieldSet, NotReady, Rule};
+use super::{FieldSet, NotReady, ReadinessRule};
 use crate::api::lenient::null_as_default;
 
 /// Ready when complete. The kubernetes-sigs controller reports a Job ready as soon as it starts, even if it fails.
@@ -17,7 +17,7 @@ struct Status {
     conditions: Conditions,
 }
 
-impl Rule for Job {
+impl ReadinessRule for Job {
     const FIELDS: FieldSet = FieldSet::Status;
 
     fn check(_: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {

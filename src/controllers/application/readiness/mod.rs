@@ -103,8 +103,8 @@ impl From<Result<(), NotReady>> for Readiness {
     }
 }
 
-pub trait Rule: Send + Sync + 'static {
-    /// The fields that [`Rule::check`] reads; others may be absent.
+pub trait ReadinessRule: Send + Sync + 'static {
+    /// The fields that [`ReadinessRule::check`] reads; others may be absent.
     const FIELDS: FieldSet;
 
     /// Returns the first reason for which the object is not ready. `generation` is `metadata.generation`, 0 if absent.

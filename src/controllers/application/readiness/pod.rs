@@ -2,7 +2,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::decode::{Conditions, decode, describe};
-use super::{FieldSet, NotReady, Rule};
+use super::{FieldSet, NotReady, ReadinessRule};
 
 /// Ready by the condition Ready or its reason PodCompleted. A pod without conditions is not ready in any phase.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ struct Status {
     conditions: Conditions,
 }
 
-impl Rule for Pod {
+impl ReadinessRule for Pod {
     const FIELDS: FieldSet = FieldSet::Status;
 
     fn check(_: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {

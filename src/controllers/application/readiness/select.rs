@@ -1,13 +1,13 @@
 use super::{
-    AlwaysReady, DaemonSet, Deployment, Generic, Job, PersistentVolumeClaim, Pod, PodDisruptionBudget, ReplicaSet,
-    ReplicationController, Rule, Service, StatefulSet,
+    AlwaysReady, DaemonSet, Deployment, Generic, Job, PersistentVolumeClaim, Pod, PodDisruptionBudget, ReadinessRule,
+    ReplicaSet, ReplicationController, Service, StatefulSet,
 };
 
 /// Receives the rule as a type parameter: each rule has a watch of its own type.
 pub trait Visitor {
     type Output;
 
-    fn visit<R: Rule>(self) -> Self::Output;
+    fn visit<R: ReadinessRule>(self) -> Self::Output;
 }
 
 /// Calls `visitor` with the rule of a kind. The version is irrelevant; the match is case-sensitive, as in the API.

@@ -1,8 +1,8 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::decode::{Record, decode};
-use super::{FieldSet, NotReady, Rule};
+use super::decode::{LenientRecord, decode};
+use super::{FieldSet, NotReady, ReadinessRule};
 use crate::api::lenient::null_as_default;
 
 /// Ready when it exists; a load balancer needs an address for each ingress.
@@ -21,14 +21,14 @@ struct Spec {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Status {
-    load_balancer: Record<LoadBalancer>,
+    load_balancer: LenientRecord<LoadBalancer>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct LoadBalancer {
     #[serde(deserialize_with = "null_as_default")]
-    ingress: Vec<Record<Ingress>>,
+    ingress: Vec<LenientRecord<Ingress>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -48,7 +48,7 @@ impl Ingress {
     }
 }
 
-impl Rule for Service {
+impl ReadinessRule for Service {
     const FIELDS: FieldSet = FieldSet::SpecAndStatus;
 
     fn check(_: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
@@ -62,11 +62,14 @@ impl Rule for Service {
     }
 }
 
-fn check_load_balancer(spec: &Spec, ingress: &[Record<Ingress>]) -> Result<(), NotReady> {
+fn check_load_balancer(spec: &Spec, ingress: &[LenientRecord<Ingress>]) -> Result<(), NotReady> {
     if spec.cluster_ip.trim().is_empty() {
         return Err(NotReady::missing("no cluster IP yet"));
     }
-    let ready = ingress.iter().filter(|Record(ingress)| ingress.has_address()).count();
+    let ready = ingress
+        .iter()
+        .filter(|LenientRecord(ingress)| ingress.has_address())
+        .count();
     match ingress.len() {
         _ if ready == 0 => Err(NotReady::missing("no address from the load balancer")),
         all if ready < all => Err(NotReady::missing(format!(

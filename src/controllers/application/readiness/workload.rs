@@ -2,7 +2,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::decode::{Conditions, decode, describe, expect_generation};
-use super::{FieldSet, NotReady, Rule};
+use super::{FieldSet, NotReady, ReadinessRule};
 use crate::api::lenient::integer;
 
 /// Ready when all replicas are updated, ready and available, and no old replica is left.
@@ -106,7 +106,7 @@ fn expect_count(actual: i64, desired: i64, objects: &str, state: &str) -> Result
     }))
 }
 
-impl Rule for Deployment {
+impl ReadinessRule for Deployment {
     const FIELDS: FieldSet = FieldSet::SpecAndStatus;
 
     fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
@@ -129,7 +129,7 @@ impl Rule for Deployment {
     }
 }
 
-impl Rule for StatefulSet {
+impl ReadinessRule for StatefulSet {
     const FIELDS: FieldSet = FieldSet::SpecAndStatus;
 
     fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
@@ -140,7 +140,7 @@ impl Rule for StatefulSet {
     }
 }
 
-impl Rule for ReplicaSet {
+impl ReadinessRule for ReplicaSet {
     const FIELDS: FieldSet = FieldSet::SpecAndStatus;
 
     fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
@@ -150,7 +150,7 @@ impl Rule for ReplicaSet {
     }
 }
 
-impl Rule for ReplicationController {
+impl ReadinessRule for ReplicationController {
     const FIELDS: FieldSet = FieldSet::SpecAndStatus;
 
     fn check(generation: i64, spec: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {
@@ -159,7 +159,7 @@ impl Rule for ReplicationController {
     }
 }
 
-impl Rule for DaemonSet {
+impl ReadinessRule for DaemonSet {
     const FIELDS: FieldSet = FieldSet::Status;
 
     fn check(generation: i64, _: Option<&RawValue>, status: Option<&RawValue>) -> Result<(), NotReady> {

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use super::*;
 use crate::controllers::application::index::Index;
 use crate::controllers::application::kinds::ComponentKinds;
-use crate::controllers::application::owners::plan::{self, Plan, PlannedChange};
+use crate::controllers::application::owners::plan::{self, OwnersPlan, PlannedChange};
 use crate::runtime::owner_refs::OwnerChange;
 
 fn owner(name: &str) -> OwnerReference {
@@ -26,12 +26,12 @@ fn owned(mut object: Object<Readiness>, owners: &[&str]) -> Object<Readiness> {
     object
 }
 
-fn plan(spec: &AppSpec, kinds: &[(GroupKind, KindState<Readiness>)], index: &Index) -> Plan {
+fn plan(spec: &AppSpec, kinds: &[(GroupKind, KindState<Readiness>)], index: &Index) -> OwnersPlan {
     let all: ComponentKinds = "*".parse().unwrap();
     plan::plan(spec, kinds, index, &all)
 }
 
-fn changes(plan: &Plan) -> Vec<String> {
+fn changes(plan: &OwnersPlan) -> Vec<String> {
     let change = |planned: &PlannedChange| match &planned.change {
         OwnerChange::Set(owner) => format!("{} +{}", planned.target.name, owner.uid),
         OwnerChange::Remove(uid) => format!("{} -{uid}", planned.target.name),

@@ -130,7 +130,7 @@ pub(super) struct Group {
 
 pub(super) struct ArchiveFetcher<'a> {
     context: &'a SyncContext,
-    limits: archive::Limits,
+    limits: archive::ArchiveLimits,
     spec: &'a RepositorySpec,
     session: &'a Fetcher,
     registries: Mutex<Vec<Arc<Registry>>>,
@@ -139,7 +139,7 @@ pub(super) struct ArchiveFetcher<'a> {
 impl<'a> ArchiveFetcher<'a> {
     pub(super) fn new(
         context: &'a SyncContext,
-        limits: archive::Limits,
+        limits: archive::ArchiveLimits,
         spec: &'a RepositorySpec,
         session: &'a Fetcher,
     ) -> Self {
@@ -149,7 +149,7 @@ impl<'a> ArchiveFetcher<'a> {
             .map_or(limits.packed_bytes, |bytes| bytes.min(limits.packed_bytes));
         Self {
             context,
-            limits: archive::Limits { packed_bytes, ..limits },
+            limits: archive::ArchiveLimits { packed_bytes, ..limits },
             spec,
             session,
             registries: Mutex::default(),
@@ -295,7 +295,11 @@ impl<'a> ArchiveFetcher<'a> {
     }
 }
 
-fn read_archive(missing: MissingFiles, body: Body, limits: &archive::Limits) -> Result<FetchedFiles, ImportError> {
+fn read_archive(
+    missing: MissingFiles,
+    body: Body,
+    limits: &archive::ArchiveLimits,
+) -> Result<FetchedFiles, ImportError> {
     let mut body = body.into_reader();
     body.rewind().map_err(ArchiveError::Read)?;
     let files = archive::read(&mut body, limits)?;

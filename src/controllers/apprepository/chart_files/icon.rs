@@ -4,7 +4,7 @@ use std::io::Read;
 use std::time::Duration;
 
 use super::archive::{DISK_FULL_PAUSE, ImportError};
-use super::icon_decoder::{self as icon, IconError, Limits};
+use super::icon_decoder::{self as icon, IconError, IconLimits};
 use crate::budget::Budgets;
 use crate::catalog::MissingIcon;
 use crate::http::{self as fetch, Body, Fetcher, Request, Response};
@@ -16,7 +16,7 @@ pub(super) struct IconFetcher<'a> {
     pub(super) session: &'a Fetcher,
     pub(super) budgets: &'a Budgets,
     pub(super) namespace: &'a str,
-    pub(super) limits: Limits,
+    pub(super) limits: IconLimits,
     pub(super) fetch_limits: fetch::FetchLimits,
 }
 
@@ -64,7 +64,7 @@ impl FetchedIcon {
         }
     }
 
-    fn read(self, limits: &Limits) -> Result<(Option<String>, Vec<u8>), ImportError> {
+    fn read(self, limits: &IconLimits) -> Result<(Option<String>, Vec<u8>), ImportError> {
         match self {
             Self::DataUrl(url) => Ok(icon::data_url(&url, limits.bytes)?),
             Self::Body { content_type, body } => Ok((content_type, read_all(body.bytes, body.into_reader())?)),

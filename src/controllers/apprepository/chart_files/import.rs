@@ -7,10 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use super::Settings;
+use super::FilesSettings;
 use super::archive::{Archive, ArchiveFetcher, BUSY_PAUSE, ImportError};
 use super::icon::IconFetcher;
-use super::turn::{self, Deferred, Fetched};
+use super::turn::{self, Deferred, FetchResult};
 use crate::api::{Files, NamespacedName, SkippedEntry};
 use crate::catalog::{self, ChangedCharts, ErrorKind, FilesMode, FilesResult, MissingFiles, MissingIcon, SaveOutcome};
 use crate::controllers::apprepository::metrics::RepositoryMetrics;
@@ -36,12 +36,12 @@ const MAX_PROBLEMS: usize = 5;
 #[derive(Clone)]
 pub struct Importer {
     context: SyncContext,
-    settings: Settings,
+    settings: FilesSettings,
     metrics: RepositoryMetrics,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Batch {
+pub enum BatchOutcome {
     More,
     /// All hosts asked for a pause.
     Deferred(Duration),
@@ -92,7 +92,7 @@ impl Worklist {
 
 impl Importer {
     #[must_use]
-    pub fn new(context: SyncContext, settings: Settings, metrics: RepositoryMetrics) -> Self {
+    pub fn new(context: SyncContext, settings: FilesSettings, metrics: RepositoryMetrics) -> Self {
         Self {
             context,
             settings,
@@ -119,13 +119,13 @@ impl Importer {
         spec: &RepositorySpec,
         uid: &str,
         worklist: &mut Worklist,
-    ) -> Result<Batch, catalog::Error> {
+    ) -> Result<BatchOutcome, catalog::Error> {
         let next_try = self.look_up(spec, worklist).await?;
         if worklist.files.is_empty() && worklist.icons.is_empty() {
-            return Ok(Batch::Done(next_try));
+            return Ok(BatchOutcome::Done(next_try));
         }
         let Ok(session) = self.session(spec).await else {
-            return Ok(Batch::Done(Some(Timestamp::now() + SECRET_ERROR_PAUSE)));
+            return Ok(BatchOutcome::Done(Some(Timestamp::now() + SECRET_ERROR_PAUSE)));
         };
         let mut deferred = match self.import_files(spec, uid, &session, worklist).await {
             Err(error) if matches!(error.kind(), ErrorKind::QuotaExceeded { .. }) => {
@@ -134,14 +134,14 @@ impl Importer {
                     warning,
                     ..Worklist::default()
                 };
-                return Ok(Batch::QuotaExceeded(error.to_string()));
+                return Ok(BatchOutcome::QuotaExceeded(error.to_string()));
             }
             deferred => deferred?,
         };
         if deferred.is_none() && worklist.files.is_empty() {
             deferred = self.import_icons(spec, uid, &session, worklist).await?;
         }
-        Ok(deferred.map_or(Batch::More, Batch::Deferred))
+        Ok(deferred.map_or(BatchOutcome::More, BatchOutcome::Deferred))
     }
 
     /// Returns the progress of the import; `None` if files are not imported.
@@ -212,15 +212,15 @@ impl Importer {
                             .get_or_insert_with(|| format!("{files}: {warning}"));
                     }
                     let bytes = archive.bytes();
-                    Fetched::Ready(FetchedArchive::Archive(archive), bytes)
+                    FetchResult::Ready(FetchedArchive::Archive(archive), bytes)
                 }
                 Err(ImportError::Deferred(pause)) => {
                     self.metrics.chart_files("deferred", 1);
-                    Fetched::Deferred((missing, pause))
+                    FetchResult::Deferred((missing, pause))
                 }
                 Err(ImportError::Failed { message, retry_after }) => {
                     let failed = failed_files(missing, message, retry_after);
-                    Fetched::Ready(FetchedArchive::Failed(failed), 0)
+                    FetchResult::Ready(FetchedArchive::Failed(failed), 0)
                 }
             }
         };
@@ -315,12 +315,12 @@ impl Importer {
         };
         let fetch = |missing: MissingIcon| async move {
             match icons.png(&missing).await {
-                Err(ImportError::Deferred(pause)) => Fetched::Deferred((missing, pause)),
-                Ok(png) => Fetched::Ready((missing, Ok(png)), 0),
+                Err(ImportError::Deferred(pause)) => FetchResult::Deferred((missing, pause)),
+                Ok(png) => FetchResult::Ready((missing, Ok(png)), 0),
                 Err(ImportError::Failed { message, retry_after }) => {
                     tracing::debug!(chart = %printable(&missing.chart_id), error = %printable(&message), "failed to import icon");
                     let next_try = next_try(missing.tries, retry_after);
-                    Fetched::Ready((missing, Err((message, next_try))), 0)
+                    FetchResult::Ready((missing, Err((message, next_try))), 0)
                 }
             }
         };

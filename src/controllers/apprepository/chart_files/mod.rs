@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-pub use import::{Batch, Importer, Worklist};
+pub use import::{BatchOutcome, Importer, Worklist};
 pub use reconciler::FilesReconciler;
 
 use super::decision::has_charts;
@@ -30,14 +30,14 @@ use crate::runtime::controller::Key;
 use crate::runtime::workqueue::{Priority, Queue};
 
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct FilesSettings {
     pub mode: FilesMode,
     pub icons: bool,
-    pub archive: helm_archive::Limits,
-    pub icon: icon_decoder::Limits,
+    pub archive: helm_archive::ArchiveLimits,
+    pub icon: icon_decoder::IconLimits,
 }
 
-impl Settings {
+impl FilesSettings {
     /// Returns true if a sync is followed by an import. Kubeapps' pages need at least an empty row of each version.
     #[must_use]
     pub fn has_imports(&self, catalog: &Catalog) -> bool {

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use super::import::{Batch, Importer, Worklist};
+use super::import::{BatchOutcome, Importer, Worklist};
 use super::{ImportQueue, key};
 use crate::api::{AppRepository, NamespacedName};
 use crate::catalog::{self, Catalog};
@@ -67,29 +67,29 @@ impl FilesReconciler {
             self.imports.warn(name, message);
         }
         match &batch {
-            Batch::QuotaExceeded(message) => self.imports.stop(name, message.clone()),
-            Batch::Done(_) => self.imports.resume_within_quota(name),
-            Batch::More | Batch::Deferred(_) => {}
+            BatchOutcome::QuotaExceeded(message) => self.imports.stop(name, message.clone()),
+            BatchOutcome::Done(_) => self.imports.resume_within_quota(name),
+            BatchOutcome::More | BatchOutcome::Deferred(_) => {}
         }
-        let has_more = batch == Batch::More;
+        let has_more = batch == BatchOutcome::More;
         if !has_more || reported.is_none_or(|reported| reported.elapsed() >= REPORT_INTERVAL) {
             self.report_progress(name, &object).await;
             reported = has_more.then(Instant::now);
         }
         Ok(match batch {
-            Batch::More => {
+            BatchOutcome::More => {
                 self.imports.suspend(name, worklist, reported);
                 Action::requeue_after(Duration::ZERO)
             }
-            Batch::Deferred(time) => {
+            BatchOutcome::Deferred(time) => {
                 self.imports.suspend(name, worklist, None);
                 Action::requeue_after(time)
             }
-            Batch::Done(Some(time)) => {
+            BatchOutcome::Done(Some(time)) => {
                 let wait = Duration::try_from(time.duration_since(Timestamp::now())).unwrap_or_default();
                 Action::requeue_after(wait)
             }
-            Batch::Done(None) | Batch::QuotaExceeded(_) => Action::Done,
+            BatchOutcome::Done(None) | BatchOutcome::QuotaExceeded(_) => Action::Done,
         })
     }
 
@@ -105,8 +105,8 @@ impl FilesReconciler {
                 tracing::warn!(reason = "DigestMismatch", "{message}");
             }
             match batch {
-                Some(Batch::More) => {}
-                Some(Batch::QuotaExceeded(message)) => {
+                Some(BatchOutcome::More) => {}
+                Some(BatchOutcome::QuotaExceeded(message)) => {
                     tracing::warn!(reason = "QuotaExceeded", "{message}");
                     return Ok(());
                 }
@@ -127,7 +127,7 @@ impl FilesReconciler {
         &self,
         object: &AppRepository,
         worklist: &mut Worklist,
-    ) -> Result<Option<Batch>, catalog::Error> {
+    ) -> Result<Option<BatchOutcome>, catalog::Error> {
         let spec = RepositorySpec::of(object, &self.defaults, self.directory_mode);
         if spec.suspended {
             return Ok(None);

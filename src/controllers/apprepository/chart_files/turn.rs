@@ -30,7 +30,7 @@ const GROUP_BYTES: u64 = 4 << 20;
 /// Minimum pause if all hosts asked for one.
 pub(super) const MIN_PAUSE: Duration = Duration::from_secs(5);
 
-pub(super) enum Fetched<W, T> {
+pub(super) enum FetchResult<W, T> {
     /// An item to store, and the spooled bytes that it holds.
     Ready(T, u64),
     /// Returns to the queue, and does not count.
@@ -47,7 +47,7 @@ pub(super) async fn run<W, T, F, S>(
     store: impl Fn(Vec<T>) -> S,
 ) -> Result<Option<Duration>, catalog::Error>
 where
-    F: Future<Output = Fetched<W, T>>,
+    F: Future<Output = FetchResult<W, T>>,
     S: Future<Output = Result<Vec<Deferred<W>>, catalog::Error>>,
 {
     let (started, mut count) = (Instant::now(), 0_usize);
@@ -73,7 +73,7 @@ where
         }
         tokio::select! {
             Some(fetched) = fetches.next(), if !fetches.is_empty() => match fetched {
-                Fetched::Ready(item, bytes) => {
+                FetchResult::Ready(item, bytes) => {
                     if waiting.is_empty() {
                         since = Instant::now();
                     }
@@ -81,7 +81,7 @@ where
                     waiting_bytes += bytes;
                     count += 1;
                 }
-                Fetched::Deferred(item) => deferred.push(item),
+                FetchResult::Deferred(item) => deferred.push(item),
             },
             again = &mut storing, if !is_idle => {
                 let again = again?;
@@ -108,7 +108,7 @@ mod tests {
     /// Runs a turn whose fetches are immediate, and returns its pause and the stored groups.
     async fn run_immediately(
         missing: &mut VecDeque<u32>,
-        fetch: impl Fn(u32) -> Fetched<u32, u32>,
+        fetch: impl Fn(u32) -> FetchResult<u32, u32>,
     ) -> (Option<Duration>, Vec<Vec<u32>>) {
         let groups = Mutex::new(Vec::new());
         let pause = run(
@@ -123,15 +123,15 @@ mod tests {
         (pause, groups.into_inner())
     }
 
-    fn ready(item: u32) -> Fetched<u32, u32> {
-        Fetched::Ready(item, 1)
+    fn ready(item: u32) -> FetchResult<u32, u32> {
+        FetchResult::Ready(item, 1)
     }
 
     #[tokio::test(start_paused = true)]
     async fn deferred_items_block_nothing_and_return_to_the_queue() {
         let mut missing: VecDeque<u32> = (1..=6).collect();
         let (pause, groups) = run_immediately(&mut missing, |item| match item {
-            1..=4 => Fetched::Deferred((item, Duration::ZERO)),
+            1..=4 => FetchResult::Deferred((item, Duration::ZERO)),
             _ => ready(item),
         })
         .await;
@@ -142,7 +142,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_next_turn_waits_if_all_items_were_deferred() {
         let mut missing: VecDeque<u32> = (1..=2).collect();
-        let later = |item| Fetched::Deferred((item, Duration::from_secs(if item == 1 { 60 } else { 0 })));
+        let later = |item| FetchResult::Deferred((item, Duration::from_secs(if item == 1 { 60 } else { 0 })));
         let (pause, groups) = run_immediately(&mut missing, later).await;
         assert_eq!((pause, groups.len(), missing.len()), (Some(MIN_PAUSE), 0, 2));
     }

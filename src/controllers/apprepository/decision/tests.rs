@@ -1,5 +1,5 @@
 use super::*;
-use crate::catalog::{Refused, State};
+use crate::catalog::{RecordState, Refused};
 use crate::controllers::apprepository::tests::samples::{NOW, at, spec_with, synced};
 
 #[test]
@@ -33,9 +33,9 @@ fn responses_since_the_tick_are_fresh_but_not_for_a_requested_sync() {
     assert_eq!(since(Some(&record), SyncMode::Complete), now);
     assert_eq!(since(None, SyncMode::Complete), created.unwrap());
     let failed = Record {
-        state: State {
+        state: RecordState {
             ready: Some(false),
-            ..State::default()
+            ..RecordState::default()
         },
         ..synced(&spec)
     };
@@ -162,10 +162,10 @@ fn modified_rows_cause_a_complete_sync() {
 fn a_transient_failure_is_retried_and_a_stalled_one_waits_for_its_tick() {
     let spec = spec_with(|_| ());
     let failed = |stalled| Record {
-        state: State {
+        state: RecordState {
             ready: Some(false),
             stalled,
-            ..State::default()
+            ..RecordState::default()
         },
         ..synced(&spec)
     };
@@ -185,10 +185,10 @@ fn a_partly_pulled_registry_continues_immediately_unless_it_failed() {
     let spec = spec_with(|_| ());
     let part = |ready, stalled| Record {
         index_digest: partial_digest("feed"),
-        state: State {
+        state: RecordState {
             ready,
             stalled,
-            ..State::default()
+            ..RecordState::default()
         },
         ..synced(&spec)
     };
@@ -208,10 +208,10 @@ fn a_confirmed_shrink_is_synced_immediately_unless_the_digest_is_wrong() {
             inputs: confirmed.refusal_key(),
             ..Refused::default()
         }),
-        state: State {
+        state: RecordState {
             ready: Some(false),
             stalled: true,
-            ..State::default()
+            ..RecordState::default()
         },
         ..synced(&confirmed)
     };
@@ -244,10 +244,10 @@ fn a_refusal_holds_until_its_tick() {
         }),
         change_key: String::new(),
         trusted: false,
-        state: State {
+        state: RecordState {
             ready: Some(false),
             stalled: true,
-            ..State::default()
+            ..RecordState::default()
         },
         ..synced(&spec)
     };
@@ -296,9 +296,9 @@ fn missing_charts_cause_a_complete_sync() {
 fn a_partly_synced_registry_has_charts() {
     let record = |ready, index_digest: &str| Record {
         index_digest: index_digest.to_owned(),
-        state: State {
+        state: RecordState {
             ready,
-            ..State::default()
+            ..RecordState::default()
         },
         ..Record::default()
     };
@@ -315,11 +315,11 @@ fn an_attempt_is_due_at_the_retry_or_the_tick_after_the_last_one() {
     assert_eq!(next_attempt(&daily, None, created, now), Some(created));
     let failed = |stalled| Record {
         last_attempt: Some(at("2026-01-05T10:00:00Z")),
-        state: State {
+        state: RecordState {
             ready: Some(false),
             stalled,
             failures: 1,
-            ..State::default()
+            ..RecordState::default()
         },
         ..synced(&daily)
     };
@@ -339,9 +339,9 @@ fn a_success_is_due_at_the_tick_after_the_last_one_whatever_failed_since() {
     assert_eq!(next_success(&daily, None, created), Some(created));
     let failed = Record {
         last_attempt: Some(at("2026-01-05T10:00:00Z")),
-        state: State {
+        state: RecordState {
             ready: Some(false),
-            ..State::default()
+            ..RecordState::default()
         },
         ..synced(&daily)
     };

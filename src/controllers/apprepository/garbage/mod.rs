@@ -28,9 +28,9 @@ use crate::controllers::FIELD_MANAGER;
 use crate::runtime::events::{Event, EventPublisher};
 use crate::runtime::jitter::jitter;
 use crate::runtime::kube_client::ApiError;
-use objects::{Names, Objects};
-use orphans::{Comparison, OrphanFinder};
-use report::{GarbageKind, Report};
+use objects::{GarbageObjects, ObjectNames};
+use orphans::{OrphanComparison, OrphanFinder};
+use report::{GarbageKind, GarbageReport};
 
 /// Time limit of a collector, so that none holds up the others.
 const COLLECTOR_DEADLINE: Duration = Duration::from_secs(10 * 60);
@@ -41,12 +41,12 @@ pub struct GarbageCollector {
     pub orphans: OrphanFinder,
     pub catalog: Catalog,
     /// `None` with a directory of manifests.
-    pub objects: Option<Objects>,
+    pub objects: Option<GarbageObjects>,
     pub metrics: GarbageMetrics,
 }
 
 #[derive(Debug, thiserror::Error)]
-enum CollectError {
+enum GarbageError {
     #[error(transparent)]
     Catalog(#[from] catalog::Error),
     #[error(transparent)]
@@ -75,7 +75,7 @@ impl GarbageCollector {
     }
 
     /// Removes all garbage besides the repositories, whose removal the comparison has approved.
-    pub async fn collect(&self, comparison: &Comparison) -> Report {
+    pub async fn collect(&self, comparison: &OrphanComparison) -> GarbageReport {
         let report = self.collect_all(comparison, false).await;
         for garbage in &report.garbage {
             // The worker counts repositories when it removes them.
@@ -100,25 +100,25 @@ impl GarbageCollector {
     }
 
     /// Finds garbage and removes nothing.
-    pub async fn preview(&self, comparison: &Comparison) -> Report {
+    pub async fn preview(&self, comparison: &OrphanComparison) -> GarbageReport {
         self.collect_all(comparison, true).await
     }
 
-    async fn collect_all(&self, comparison: &Comparison, dry_run: bool) -> Report {
-        let mut report = Report::default();
+    async fn collect_all(&self, comparison: &OrphanComparison, dry_run: bool) -> GarbageReport {
+        let mut report = GarbageReport::default();
         let is_trusted = match comparison {
-            Comparison::Gone(gone) => {
-                let names: Names = gone.iter().map(|(name, _)| name.to_string()).collect();
+            OrphanComparison::Gone(gone) => {
+                let names: ObjectNames = gone.iter().map(|(name, _)| name.to_string()).collect();
                 report.add(GarbageKind::Repositories, names.len() as u64, names);
                 true
             }
-            Comparison::Pending { missing, total } => {
+            OrphanComparison::Pending { missing, total } => {
                 report.skipped = Some(format!(
                     "{missing} of {total} repositories are no longer declared; to remove them, use --confirm-removals"
                 ));
                 false
             }
-            Comparison::Unknown => {
+            OrphanComparison::Unknown => {
                 report.skipped = Some("there is no complete list of the declared repositories".to_owned());
                 false
             }
@@ -138,7 +138,7 @@ impl GarbageCollector {
             .chain(dependent)
         {
             let collected = timeout(COLLECTOR_DEADLINE, self.collect_kind(*kind, dry_run)).await;
-            match collected.unwrap_or(Err(CollectError::TimedOut)) {
+            match collected.unwrap_or(Err(GarbageError::TimedOut)) {
                 Ok((count, names)) => report.add(*kind, count, names),
                 Err(error) => report.failures.push((*kind, error.to_string())),
             }
@@ -146,23 +146,23 @@ impl GarbageCollector {
         report
     }
 
-    async fn collect_kind(&self, kind: GarbageKind, dry_run: bool) -> Result<(u64, Names), CollectError> {
+    async fn collect_kind(&self, kind: GarbageKind, dry_run: bool) -> Result<(u64, ObjectNames), GarbageError> {
         let store = &self.orphans.store;
         match kind {
-            GarbageKind::Files => Ok((self.collect_files(dry_run).await?, Names::new())),
-            GarbageKind::History => Ok((self.catalog.collect_history(dry_run).await?, Names::new())),
+            GarbageKind::Files => Ok((self.collect_files(dry_run).await?, ObjectNames::new())),
+            GarbageKind::History => Ok((self.catalog.collect_history(dry_run).await?, ObjectNames::new())),
             GarbageKind::Rows => {
                 let is_declared =
                     |name: &NamespacedName| store.get(name).is_some() || !self.orphans.is_watched(&name.namespace);
                 let rows = self.catalog.collect_stray_rows(is_declared, dry_run).await?;
-                Ok((rows, Names::new()))
+                Ok((rows, ObjectNames::new()))
             }
             kind => match &self.objects {
                 Some(objects) => {
                     let names = objects.collect(kind, &self.orphans, dry_run).await?;
                     Ok((names.len() as u64, names))
                 }
-                None => Ok((0, Names::new())),
+                None => Ok((0, ObjectNames::new())),
             },
         }
     }
@@ -176,7 +176,7 @@ impl GarbageCollector {
     }
 
     /// Publishes what was removed, as an event of the namespace: the repositories are gone.
-    async fn publish(&self, report: &Report) {
+    async fn publish(&self, report: &GarbageReport) {
         let Some(objects) = self.objects.as_ref().filter(|_| !report.is_empty()) else {
             return;
         };

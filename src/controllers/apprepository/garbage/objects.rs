@@ -25,7 +25,7 @@ const PAGE: u32 = 500;
 /// Time after the end of a Lease in which its holder may come back. Far beyond any difference between clocks.
 const LEASE_AGE: SignedDuration = SignedDuration::from_hours(24);
 
-pub struct Objects {
+pub struct GarbageObjects {
     pub client: Client,
     /// The namespace of Kubeapps, with CronJobs, Jobs and copies of Secrets.
     pub namespace: String,
@@ -33,16 +33,16 @@ pub struct Objects {
     pub lease_namespace: String,
 }
 
-pub(super) type Names = Vec<String>;
+pub(super) type ObjectNames = Vec<String>;
 
-impl Objects {
+impl GarbageObjects {
     /// Collects the objects of a kind whose repository is gone. Their list is complete, or nothing is removed.
     pub(super) async fn collect(
         &self,
         kind: GarbageKind,
         orphans: &OrphanFinder,
         dry_run: bool,
-    ) -> Result<Names, ApiError> {
+    ) -> Result<ObjectNames, ApiError> {
         let gone = Gone {
             orphans,
             origin: &orphans.origin,
@@ -65,18 +65,18 @@ impl Objects {
             }
             GarbageKind::Leases => self.remove_leases(dry_run).await,
             GarbageKind::Repositories | GarbageKind::Files | GarbageKind::History | GarbageKind::Rows => {
-                Ok(Names::new())
+                Ok(ObjectNames::new())
             }
         }
     }
 
-    async fn remove<K: Object>(
+    async fn remove<K: GarbageObject>(
         &self,
         objects: Vec<ObjectMeta>,
         mut gone: Gone<'_>,
         dry_run: bool,
-    ) -> Result<Names, ApiError> {
-        let mut removed = Names::new();
+    ) -> Result<ObjectNames, ApiError> {
+        let mut removed = ObjectNames::new();
         for meta in objects {
             if gone.check_gone(&meta).await? && (dry_run || self.delete::<K>(&self.namespace, &meta).await?) {
                 removed.push(name_of(&self.namespace, &meta));
@@ -85,10 +85,10 @@ impl Objects {
         Ok(removed)
     }
 
-    async fn remove_leases(&self, dry_run: bool) -> Result<Names, ApiError> {
+    async fn remove_leases(&self, dry_run: bool) -> Result<ObjectNames, ApiError> {
         let leases = if_allowed(GarbageKind::Leases, self.list::<Lease>(&self.lease_namespace, "").await)?;
         let now = Timestamp::now();
-        let mut removed = Names::new();
+        let mut removed = ObjectNames::new();
         for lease in leases
             .iter()
             .filter(|lease| jobs::is_lease(&lease.metadata) && is_expired(lease, now))
@@ -111,7 +111,7 @@ impl Objects {
         Ok(removed)
     }
 
-    async fn list<K: Object>(&self, namespace: &str, selector: &str) -> Result<Vec<K>, ApiError> {
+    async fn list<K: GarbageObject>(&self, namespace: &str, selector: &str) -> Result<Vec<K>, ApiError> {
         let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
         let page = |parameters: ListParams| {
             let api = api.clone();
@@ -121,7 +121,7 @@ impl Objects {
     }
 
     /// Lists metadata in the namespace of Jobs: the contents of Secrets are not requested.
-    async fn list_metadata<K: Object>(&self, selector: &str) -> Result<Vec<ObjectMeta>, ApiError> {
+    async fn list_metadata<K: GarbageObject>(&self, selector: &str) -> Result<Vec<ObjectMeta>, ApiError> {
         let path = K::url_path(&(), Some(&self.namespace));
         let page = |parameters: ListParams| {
             let (client, request) = (self.client.clone(), Request::new(path.clone()));
@@ -137,7 +137,7 @@ impl Objects {
     }
 
     /// Deletes an object as it was listed. Returns false if it has changed since.
-    async fn delete<K: Object>(&self, namespace: &str, meta: &ObjectMeta) -> Result<bool, ApiError> {
+    async fn delete<K: GarbageObject>(&self, namespace: &str, meta: &ObjectMeta) -> Result<bool, ApiError> {
         let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
         let parameters = DeleteParams {
             propagation_policy: Some(PropagationPolicy::Background),
@@ -155,12 +155,12 @@ impl Objects {
     }
 }
 
-trait Object:
+trait GarbageObject:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + 'static
 {
 }
 
-impl<K> Object for K where
+impl<K> GarbageObject for K where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + 'static
 {
 }

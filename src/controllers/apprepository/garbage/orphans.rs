@@ -51,7 +51,7 @@ pub enum CompareError {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Comparison {
+pub enum OrphanComparison {
     /// Without a complete list of this cluster, nothing is known to be gone.
     Unknown,
     /// Too many repositories are missing to remove them without confirmation. The number may be wrong.
@@ -61,7 +61,7 @@ pub enum Comparison {
 }
 
 impl OrphanFinder {
-    pub async fn compare_until_done(&self) -> Comparison {
+    pub async fn compare_until_done(&self) -> OrphanComparison {
         let backoff = ExponentialBuilder::default()
             .with_min_delay(Duration::from_secs(1))
             .with_max_delay(Duration::from_secs(60))
@@ -73,25 +73,25 @@ impl OrphanFinder {
         });
         compared.await.unwrap_or_else(|error| {
             tracing::error!(%error, "failed to compare the catalog with declared repositories");
-            Comparison::Unknown
+            OrphanComparison::Unknown
         })
     }
 
     /// Approves the removal of orphans and enqueues their keys, if the list is complete. A restored or recreated
     /// cluster declares other objects under the same names, so it removes nothing.
-    pub async fn compare(&self) -> Result<Comparison, CompareError> {
+    pub async fn compare(&self) -> Result<OrphanComparison, CompareError> {
         // The confirmation applies to the first comparison only, whatever it finds.
         let comparison = self.find(|| self.confirmed.swap(false, Ordering::AcqRel)).await?;
         match &comparison {
-            Comparison::Unknown => {}
-            Comparison::Pending { missing, total } => {
+            OrphanComparison::Unknown => {}
+            OrphanComparison::Pending { missing, total } => {
                 self.metrics.set_pending_removals(*missing);
                 tracing::error!(
                     "{missing} of {total} repositories are no longer declared, keeping their charts; to remove them, restart once \
                      with --confirm-removals"
                 );
             }
-            Comparison::Gone(gone) => {
+            OrphanComparison::Gone(gone) => {
                 self.metrics.set_pending_removals(0);
                 for (name, uid) in gone {
                     // It may have been declared since the list was taken; the reconciler checks again.
@@ -105,20 +105,20 @@ impl OrphanFinder {
     }
 
     /// Compares once, and changes nothing.
-    pub async fn preview(&self) -> Result<Comparison, CompareError> {
+    pub async fn preview(&self) -> Result<OrphanComparison, CompareError> {
         self.find(|| self.confirmed.load(Ordering::Acquire)).await
     }
 
-    async fn find(&self, confirmed: impl FnOnce() -> bool) -> Result<Comparison, CompareError> {
+    async fn find(&self, confirmed: impl FnOnce() -> bool) -> Result<OrphanComparison, CompareError> {
         // A complete list follows, and with it another comparison.
         if !self.store.is_synced() || (self.is_incomplete)() {
-            return Ok(Comparison::Unknown);
+            return Ok(OrphanComparison::Unknown);
         }
         if !self.origin.is_same_cluster().await? {
             tracing::error!(
                 "the UID of the namespace kube-system has changed, keeping all charts; restart to use the new cluster"
             );
-            return Ok(Comparison::Unknown);
+            return Ok(OrphanComparison::Unknown);
         }
         let records = self.catalog.records().await?;
         let declared: BTreeSet<_> = self.store.names().into_iter().collect();
@@ -130,7 +130,9 @@ impl OrphanFinder {
         let orphans = find_orphans(&records, &declared, &scope, |namespace| self.is_watched(namespace));
         Ok(match orphans {
             // Approved removals are on their way.
-            Comparison::Pending { missing, .. } if missing == self.approved(&records) => Comparison::Gone(Vec::new()),
+            OrphanComparison::Pending { missing, .. } if missing == self.approved(&records) => {
+                OrphanComparison::Gone(Vec::new())
+            }
             orphans => orphans,
         })
     }
@@ -176,7 +178,7 @@ pub fn find_orphans(
     declared: &BTreeSet<NamespacedName>,
     rules: &Comparable<'_>,
     is_watched: impl Fn(&str) -> bool,
-) -> Comparison {
+) -> OrphanComparison {
     let is_ours = |record: &&Record| record.origin == rules.origin && is_watched(&record.name.namespace);
     let ours: Vec<&Record> = records.iter().filter(is_ours).collect();
     let missing: Vec<_> = ours
@@ -187,12 +189,12 @@ pub fn find_orphans(
     let is_majority = missing.len() > ALWAYS_REMOVED && missing.len() * 2 > ours.len();
     let is_empty_directory = rules.is_directory && declared.is_empty() && !missing.is_empty();
     if !rules.is_confirmed && (is_majority || is_empty_directory) {
-        return Comparison::Pending {
+        return OrphanComparison::Pending {
             missing: missing.len(),
             total: ours.len(),
         };
     }
-    Comparison::Gone(missing)
+    OrphanComparison::Gone(missing)
 }
 
 #[cfg(test)]
@@ -208,7 +210,7 @@ mod tests {
     use crate::catalog::{Database, Login};
     use crate::controllers::apprepository::origin::Directory;
     use crate::runtime::watch::run;
-    use crate::runtime::workqueue::{self, Settings};
+    use crate::runtime::workqueue::{self, QueueSettings};
 
     fn record(namespace: &str, repository: &str, origin: &str) -> Record {
         Record {
@@ -242,7 +244,7 @@ mod tests {
         let found = find_orphans(&many(3), &declared(2), &RULES, |_| true);
         assert_eq!(
             found,
-            Comparison::Gone(vec![(NamespacedName::new("default", "r2"), "uid".to_owned())])
+            OrphanComparison::Gone(vec![(NamespacedName::new("default", "r2"), "uid".to_owned())])
         );
     }
 
@@ -254,21 +256,23 @@ mod tests {
             record("elsewhere", "not-watched", "here"),
         ];
         let found = find_orphans(&records, &BTreeSet::new(), &RULES, |namespace| namespace == "default");
-        assert_eq!(found, Comparison::Gone(Vec::new()));
+        assert_eq!(found, OrphanComparison::Gone(Vec::new()));
     }
 
     #[test]
     fn more_than_half_and_more_than_five_removals_are_pending() {
         assert_eq!(
             find_orphans(&many(11), &declared(5), &RULES, |_| true),
-            Comparison::Pending { missing: 6, total: 11 }
+            OrphanComparison::Pending { missing: 6, total: 11 }
         );
-        assert!(
-            matches!(find_orphans(&many(12), &declared(6), &RULES, |_| true), Comparison::Gone(gone) if gone.len() == 6)
-        );
-        assert!(
-            matches!(find_orphans(&many(5), &declared(0), &RULES, |_| true), Comparison::Gone(gone) if gone.len() == 5)
-        );
+        assert!(matches!(
+            find_orphans(&many(12), &declared(6), &RULES, |_| true),
+            OrphanComparison::Gone(gone) if gone.len() == 6
+        ));
+        assert!(matches!(
+            find_orphans(&many(5), &declared(0), &RULES, |_| true),
+            OrphanComparison::Gone(gone) if gone.len() == 5
+        ));
     }
 
     #[test]
@@ -277,9 +281,10 @@ mod tests {
             is_confirmed: true,
             ..RULES
         };
-        assert!(
-            matches!(find_orphans(&many(20), &declared(0), &confirmed, |_| true), Comparison::Gone(gone) if gone.len() == 20)
-        );
+        assert!(matches!(
+            find_orphans(&many(20), &declared(0), &confirmed, |_| true),
+            OrphanComparison::Gone(gone) if gone.len() == 20
+        ));
     }
 
     #[test]
@@ -291,7 +296,7 @@ mod tests {
         let pending = |declared: &BTreeSet<_>, rules| {
             matches!(
                 find_orphans(&many(2), declared, rules, |_| true),
-                Comparison::Pending { .. }
+                OrphanComparison::Pending { .. }
             )
         };
         assert!(pending(&declared(0), &directory));
@@ -312,7 +317,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", directory.path().join("catalog.db").display());
         let database = Database::parse(&url, &Login::default()).unwrap();
-        let catalog = Catalog::open(&catalog::Settings::new(database)).await.unwrap();
+        let catalog = Catalog::open(&catalog::CatalogSettings::new(database)).await.unwrap();
         let origin = Origin::Directory(Directory::new(directory.path()).unwrap());
         let orphan = record("default", "orphan", origin.id());
         catalog.save(&orphan, None, None).await.unwrap();
@@ -323,7 +328,10 @@ mod tests {
         let finder = OrphanFinder {
             store: Store::default(),
             catalog,
-            queue: Queue::new(Settings::default(), &workqueue::Metrics::register(registry)),
+            queue: Queue::new(
+                QueueSettings::default(),
+                &workqueue::WorkqueueMetrics::register(registry),
+            ),
             states: RepositoryStates::default(),
             metrics: GarbageMetrics::register(registry),
             origin: Arc::new(origin),

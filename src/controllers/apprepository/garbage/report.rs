@@ -55,14 +55,14 @@ pub struct Garbage {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct GarbageReport {
     pub garbage: Vec<Garbage>,
     pub failures: Vec<(GarbageKind, String)>,
     /// A reason why deleted repositories and their objects were not looked for.
     pub skipped: Option<String>,
 }
 
-impl Report {
+impl GarbageReport {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.garbage.is_empty()
@@ -91,7 +91,7 @@ impl Report {
     }
 }
 
-impl Display for Report {
+impl Display for GarbageReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
             return write!(f, "nothing");
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_report_names_each_kind_with_its_count() {
-        let mut report = Report::default();
+        let mut report = GarbageReport::default();
         assert_eq!(report.to_string(), "nothing");
         report.add(GarbageKind::Files, 0, Vec::new());
         assert!(report.is_empty());

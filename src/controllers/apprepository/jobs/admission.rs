@@ -25,7 +25,7 @@ const WAIT_KEPT: SignedDuration = SignedDuration::from_secs(60);
 impl Jobs {
     /// Releases Jobs whenever a Job is added or ends. Never returns.
     pub async fn release_waiting(self: Arc<Self>) {
-        let mut queue = Queue::default();
+        let mut queue = JobQueue::default();
         let mut wait = RETRY;
         loop {
             let _ = tokio::time::timeout(wait, self.changed.notified()).await;
@@ -64,7 +64,7 @@ impl Jobs {
         self.metrics.set_unfinished(waiting.len(), running.len());
     }
 
-    async fn execute(&self, step: &Step, queue: &mut Queue, now: Timestamp) -> Result<(), super::client::JobError> {
+    async fn execute(&self, step: &Step, queue: &mut JobQueue, now: Timestamp) -> Result<(), super::client::JobError> {
         match step {
             Step::Release(job) => self.release(&job.name, &job.uid).await?,
             Step::Suspend(job, reason) => {
@@ -97,7 +97,7 @@ impl Step {
 
 /// The repositories whose Jobs wait. A Job that replaces another continues its wait.
 #[derive(Debug, Default)]
-struct Queue {
+struct JobQueue {
     waits: HashMap<NamespacedName, Wait>,
     /// By UID, whether a Job is suspended: writes that the watch has not delivered.
     written: HashMap<String, bool>,
@@ -110,7 +110,7 @@ struct Wait {
     seen: Timestamp,
 }
 
-impl Queue {
+impl JobQueue {
     /// Applies the writes that the watch has not delivered, and forgets the others. Records new waits.
     fn update(&mut self, jobs: &mut [JobView], now: Timestamp) {
         let is_delivered = |uid: &String, is_suspended: bool| {
@@ -169,7 +169,7 @@ fn superseded(jobs: &[JobView]) -> Vec<&JobView> {
 fn plan(
     jobs: &[JobView],
     not_started: impl Fn(&JobView) -> Option<NotStarted>,
-    queue: &Queue,
+    queue: &JobQueue,
     limits: JobLimits,
     now: Timestamp,
 ) -> Vec<Step> {

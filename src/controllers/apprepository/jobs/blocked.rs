@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::client::JobError;
 use super::secrets::CopyError;
-use crate::catalog::State;
+use crate::catalog::RecordState;
 use crate::controllers::apprepository::decision::MAX_REQUEUE;
 use crate::controllers::apprepository::sync::request::SyncError;
 use crate::controllers::apprepository::tombstones::TombstoneError;
@@ -17,20 +17,20 @@ const BACKOFF: Backoff = Backoff {
 
 /// A problem that is reported in the status.
 pub struct Blocked {
-    pub state: State,
+    pub state: RecordState,
     /// The error of the reconcile: retried with backoff, or not before the next event.
     pub(super) is_transient: bool,
 }
 
 impl Blocked {
     pub(super) fn new(reason: &str, message: String, is_transient: bool) -> Self {
-        let state = State {
+        let state = RecordState {
             ready: Some(false),
             stalled: !is_transient,
             reason: reason.to_owned(),
             message,
             failures: 1,
-            ..State::default()
+            ..RecordState::default()
         };
         Self { state, is_transient }
     }

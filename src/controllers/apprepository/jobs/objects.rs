@@ -27,7 +27,7 @@ pub struct JobSecrets {
 }
 
 #[derive(Clone, Debug)]
-pub struct Repository<'a> {
+pub struct JobRepository<'a> {
     pub spec: &'a RepositorySpec,
     pub parts: &'a PodParts,
     pub secrets: &'a JobSecrets,
@@ -47,7 +47,7 @@ pub struct SyncRun {
 
 impl JobSettings {
     #[must_use]
-    pub fn cron_job(&self, repository: &Repository<'_>, schedule: &str) -> Value {
+    pub fn cron_job(&self, repository: &JobRepository<'_>, schedule: &str) -> Value {
         let spec = repository.spec;
         let mut spec_of_job = self.job_spec(self.sync_pod(repository, None), self.deadline_seconds);
         // Released within the limits of unfinished Jobs; see `admission`.
@@ -73,7 +73,7 @@ impl JobSettings {
     }
 
     #[must_use]
-    pub fn sync_job(&self, repository: &Repository<'_>, run: &SyncRun) -> Value {
+    pub fn sync_job(&self, repository: &JobRepository<'_>, run: &SyncRun) -> Value {
         let spec = repository.spec;
         let mut spec_of_job = self.job_spec(self.sync_pod(repository, Some(run)), self.deadline_seconds);
         spec_of_job["suspend"] = json!(true);
@@ -168,8 +168,8 @@ impl JobSettings {
         spec
     }
 
-    fn sync_pod(&self, repository: &Repository<'_>, run: Option<&SyncRun>) -> Value {
-        let Repository { spec, parts, .. } = repository;
+    fn sync_pod(&self, repository: &JobRepository<'_>, run: Option<&SyncRun>) -> Value {
+        let JobRepository { spec, parts, .. } = repository;
         let arguments = self.sync_arguments(repository, run);
         let parts = &PodParts {
             env: [self.proxy_variables(spec), parts.env.clone()].concat(),
@@ -203,7 +203,7 @@ impl JobSettings {
             .collect()
     }
 
-    fn sync_arguments(&self, repository: &Repository<'_>, run: Option<&SyncRun>) -> Vec<String> {
+    fn sync_arguments(&self, repository: &JobRepository<'_>, run: Option<&SyncRun>) -> Vec<String> {
         let spec = repository.spec;
         let mut arguments = vec!["sync".to_owned()];
         arguments.extend(self.database_arguments());
@@ -233,7 +233,7 @@ impl JobSettings {
     }
 
     /// Returns the flags that bind the rows of the Job to the declared repository.
-    fn identity_arguments(&self, repository: &Repository<'_>, run: Option<&SyncRun>) -> Vec<String> {
+    fn identity_arguments(&self, repository: &JobRepository<'_>, run: Option<&SyncRun>) -> Vec<String> {
         let spec = repository.spec;
         let mut arguments = vec![
             format!("--uid={}", spec.uid),

@@ -8,13 +8,13 @@ use super::JobSettings;
 use super::blocked::Blocked;
 use super::executor::{Execution, Executor};
 use super::names;
-use super::objects::{JobSecrets, Repository, SyncRun};
-use super::progress::{Assessment, Progress, assess};
+use super::objects::{JobRepository, JobSecrets, SyncRun};
+use super::progress::{JobAssessment, JobProgress, assess};
 use super::secrets::Copied;
 use super::template::{self, PodParts, TemplatePolicy, ignored};
 use super::watch::Jobs;
 use crate::api::{AppRepository, NamespacedName, PodTemplate};
-use crate::catalog::{Record, State};
+use crate::catalog::{Record, RecordState};
 use crate::controllers::apprepository::decision::MAX_REQUEUE;
 use crate::controllers::apprepository::origin::Origin;
 use crate::controllers::apprepository::spec::RepositorySpec;
@@ -59,7 +59,7 @@ pub struct LaterSync {
 
 pub struct JobsReport {
     /// State that no record has.
-    pub unrecorded: Option<State>,
+    pub unrecorded: Option<RecordState>,
     /// The time after which it may change without an event.
     pub recheck: Duration,
 }
@@ -115,7 +115,7 @@ impl JobRunner {
         };
         self.publish_ignored_template(declared, &parts).await;
         let Copied { secrets, versions } = self.copy_secrets(spec).await?;
-        let repository = Repository {
+        let repository = JobRepository {
             spec,
             parts: &parts,
             secrets: &secrets,
@@ -138,7 +138,7 @@ impl JobRunner {
         &self,
         declared: Declared<'_>,
         due: &DueSync,
-        repository: &Repository<'_>,
+        repository: &JobRepository<'_>,
         secret_versions: &str,
     ) -> Result<JobStart, Blocked> {
         let (spec, meta) = (declared.spec, &declared.object.metadata);
@@ -226,17 +226,17 @@ impl JobRunner {
         let mut jobs = self.jobs.jobs_of(name);
         jobs.retain(|job| job.repository_uid.as_deref() == Some(&spec.uid));
         let namespace = &self.jobs.settings.namespace;
-        let Assessment { progress, recheck } = assess(&jobs, &self.jobs.pods_of(name), record, namespace, now);
+        let JobAssessment { progress, recheck } = assess(&jobs, &self.jobs.pods_of(name), record, namespace, now);
         let is_new = record.is_none_or(|record| record.spec_hash.as_deref() != Some(spec.spec_hash.as_str()));
         let unrecorded = match progress {
-            Progress::Problem(state) => Some(state),
-            Progress::Waiting if is_new && !spec.suspended => Some(State {
+            JobProgress::Problem(state) => Some(state),
+            JobProgress::Waiting if is_new && !spec.suspended => Some(RecordState {
                 reason: "WaitingForJobs".to_owned(),
                 message: "The Job waits until others have ended, see --max-jobs and --max-jobs-per-namespace."
                     .to_owned(),
-                ..State::default()
+                ..RecordState::default()
             }),
-            Progress::Waiting | Progress::Running | Progress::Idle => None,
+            JobProgress::Waiting | JobProgress::Running | JobProgress::Idle => None,
         };
         JobsReport {
             unrecorded,
@@ -245,7 +245,7 @@ impl JobRunner {
     }
 
     /// Publishes an event when the result changes. The first result that this process sees is not a change.
-    pub async fn publish_result(&self, declared: Declared<'_>, state: Option<&State>) {
+    pub async fn publish_result(&self, declared: Declared<'_>, state: Option<&RecordState>) {
         let Some((state, ready)) = state.and_then(|state| Some((state, state.ready?))) else {
             return;
         };

@@ -164,7 +164,7 @@ pub(super) async fn delete_copy(client: &Client, namespace: &str, repository: &N
 
 fn build_copy(copy: &str, values: Values) -> (JobSecrets, BTreeMap<String, ByteString>) {
     let mut data = BTreeMap::new();
-    let mut add = |value: secrets::Value| {
+    let mut add = |value: secrets::SecretValue| {
         let (key, bytes) = value.into_parts();
         // Two Secrets may use the same key.
         let key = if data.contains_key(&key) {

@@ -3,7 +3,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use kube::{Client, Resource};
@@ -15,6 +14,7 @@ use super::JobSettings;
 use super::metrics::JobMetrics;
 use super::progress::view::{JobView, PodView};
 use crate::api::{NamespacedName, jobs};
+use crate::controllers::Task;
 use crate::runtime::watch::{Cached, Change, ErrorPolicy, Scope, Selection, Store, decode, raw_informer};
 
 /// Time after which a missing first list is reported.
@@ -43,9 +43,6 @@ pub(super) struct Written {
     pub generation: Option<i64>,
     pub desired: String,
 }
-
-/// A task that never returns.
-type Task = BoxFuture<'static, ()>;
 
 impl Jobs {
     #[must_use]

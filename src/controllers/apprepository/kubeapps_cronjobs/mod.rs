@@ -17,7 +17,7 @@ use crate::runtime::kube_client::{ApiError, call};
 
 const PAGE: u32 = 500;
 
-type Metadata = Partial<CronJob>;
+type CronJobMetadata = Partial<CronJob>;
 
 /// Failure to list or delete Kubeapps' CronJobs. It never fails a sync.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +76,7 @@ fn adler32(bytes: &[u8]) -> u32 {
 }
 
 /// Ignores our own CronJobs. Both labels and name must match: labels may be copied, a name may be a coincidence.
-fn repository_of(cron_job: &Metadata) -> Option<NamespacedName> {
+fn repository_of(cron_job: &CronJobMetadata) -> Option<NamespacedName> {
     let labels = cron_job.labels();
     if labels.get(MANAGED_BY).is_some_and(|manager| manager == MANAGER) {
         return None;
@@ -89,8 +89,8 @@ async fn list(
     client: &Client,
     namespace: &str,
     selector: &str,
-) -> Result<Vec<(NamespacedName, Metadata)>, CronJobError> {
-    let cron_jobs: Api<Metadata> = Api::namespaced(client.clone(), namespace);
+) -> Result<Vec<(NamespacedName, CronJobMetadata)>, CronJobError> {
+    let cron_jobs: Api<CronJobMetadata> = Api::namespaced(client.clone(), namespace);
     let mut parameters = ListParams::default().labels(selector).limit(PAGE);
     let mut listed = Vec::new();
     loop {

@@ -16,7 +16,7 @@ use crate::runtime::manifests::SecretContent;
 const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 const MIN_RECHECK: Duration = Duration::from_secs(5);
 
-pub struct Cluster {
+pub struct ClusterOrigin {
     client: Client,
     id: String,
     uid: String,
@@ -40,7 +40,7 @@ impl StatusSubresource {
     }
 }
 
-impl Cluster {
+impl ClusterOrigin {
     /// Creates an origin whose ID is the UID of the namespace `kube-system`, after `cluster_id` unless that is empty.
     pub async fn new(client: Client, cluster_id: &str) -> Result<Self, ApiError> {
         let uid = cluster_uid(&client).await?;

@@ -4,7 +4,7 @@ mod cluster;
 mod directory;
 mod secret;
 
-pub use cluster::Cluster;
+pub use cluster::ClusterOrigin;
 pub use directory::Directory;
 pub use secret::{SecretReadError, read as read_secret};
 
@@ -18,7 +18,7 @@ use crate::runtime::manifests::SecretContent;
 use crate::text::sanitize;
 
 pub enum Origin {
-    Cluster(Box<Cluster>),
+    Cluster(Box<ClusterOrigin>),
     /// Manifests are never written.
     Directory(Directory),
 }

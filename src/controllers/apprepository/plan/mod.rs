@@ -28,7 +28,7 @@ use crate::runtime::controller::Action;
 use crate::runtime::workqueue::Priority;
 
 #[derive(Clone, Copy)]
-pub struct Observed<'a> {
+pub struct ObservedRepository<'a> {
     pub spec: &'a RepositorySpec,
     pub rows: &'a Rows,
     /// The time of creation; `None` for a manifest.
@@ -50,7 +50,7 @@ pub enum JobsPlan {
 }
 
 #[derive(Debug)]
-pub enum Plan {
+pub enum SyncPlan {
     /// Leaves the repository to the workers of another class. No other class syncs it, so that it has one worker.
     HandOver(&'static str),
     /// Nothing is due before this time; without one, before the next event.
@@ -59,7 +59,7 @@ pub enum Plan {
 }
 
 #[must_use]
-pub fn plan_jobs(observed: Observed<'_>, execution: Execution, now: Timestamp) -> JobsPlan {
+pub fn plan_jobs(observed: ObservedRepository<'_>, execution: Execution, now: Timestamp) -> JobsPlan {
     match execution {
         Execution::Unknown { is_overdue } => JobsPlan::Await { is_overdue },
         Execution::InProcess => JobsPlan::End,
@@ -68,7 +68,7 @@ pub fn plan_jobs(observed: Observed<'_>, execution: Execution, now: Timestamp) -
 }
 
 /// Returns the sync that needs a Job of its own. A CronJob runs the scheduled syncs, and retries.
-fn due_job(observed: Observed<'_>, now: Timestamp) -> Option<DueSync> {
+fn due_job(observed: ObservedRepository<'_>, now: Timestamp) -> Option<DueSync> {
     let (spec, rows, is_forced) = (observed.spec, observed.rows, observed.force_sync);
     let record = rows.record.as_ref();
     let later = record.filter(|record| is_of_later_generation(record, spec));
@@ -92,21 +92,21 @@ fn is_of_later_generation(record: &Record, spec: &RepositorySpec) -> bool {
 
 /// Plans the work of this process on a repository without Jobs.
 #[must_use]
-pub fn plan(observed: Observed<'_>, now: Timestamp) -> Plan {
+pub fn plan(observed: ObservedRepository<'_>, now: Timestamp) -> SyncPlan {
     let (spec, record) = (observed.spec, observed.rows.record.as_ref());
     let is_slow = record.is_some_and(|record| is_slow(&spec.url, record));
     let class = if is_slow { SLOW } else { NAME };
     if observed.class.is_some_and(|current| current != class) {
-        return Plan::HandOver(class);
+        return SyncPlan::HandOver(class);
     }
     let is_forced = observed.class.is_none() || observed.force_sync;
     let mode = match decide(spec, record, now) {
-        SyncDecision::Suspended => return Plan::Wait(None),
-        SyncDecision::Wait if !is_forced => return Plan::Wait(Some(now + until_next(spec, record, now))),
+        SyncDecision::Suspended => return SyncPlan::Wait(None),
+        SyncDecision::Wait if !is_forced => return SyncPlan::Wait(Some(now + until_next(spec, record, now))),
         SyncDecision::Wait => SyncMode::Conditional,
         SyncDecision::Sync(mode) => mode,
     };
-    Plan::Sync(Box::new(SyncRequest {
+    SyncPlan::Sync(Box::new(SyncRequest {
         fresh_since: fresh_since(spec, record, observed.created, mode, now),
         spec: spec.clone(),
         previous: record.cloned(),

@@ -66,7 +66,7 @@ fn planned(
     now: &str,
 ) -> String {
     let rows = own(spec, record);
-    let observed = Observed {
+    let observed = ObservedRepository {
         spec,
         rows: &rows,
         created: Some(at("2026-01-01T09:00:00Z")),
@@ -74,14 +74,14 @@ fn planned(
         force_sync: force,
     };
     match plan(observed, at(now)) {
-        Plan::HandOver(class) => format!("hand over to {class}"),
-        Plan::Wait(None) => "wait".to_owned(),
-        Plan::Wait(Some(until)) => {
+        SyncPlan::HandOver(class) => format!("hand over to {class}"),
+        SyncPlan::Wait(None) => "wait".to_owned(),
+        SyncPlan::Wait(Some(until)) => {
             let delay = until.duration_since(at(now)).unsigned_abs();
             assert_eq!(delay, until_next(spec, rows.record.as_ref(), at(now)));
             "wait for the schedule".to_owned()
         }
-        Plan::Sync(request) => {
+        SyncPlan::Sync(request) => {
             assert_eq!((&request.previous, &request.expected_uid), (&rows.record, &rows.uid));
             assert_eq!(request.started, at(now));
             format!("sync {:?} since {}", request.mode, request.fresh_since)
@@ -148,7 +148,7 @@ fn a_forced_sync_needs_no_tick_and_takes_only_new_responses(
 #[case::wanted(Execution::Jobs, JobsPlan::Run(None))]
 fn jobs_are_listed_before_they_are_ended_or_written(#[case] execution: Execution, #[case] expected: JobsPlan) {
     let (spec, rows) = (declared(), own(&declared(), Some(stored(|_| ()))));
-    let observed = Observed {
+    let observed = ObservedRepository {
         spec: &spec,
         rows: &rows,
         created: None,
@@ -183,7 +183,7 @@ fn changes_and_requests_need_a_job_of_their_own(
     #[case] expected: Option<DueSync>,
 ) {
     let rows = own(&spec, record);
-    let observed = Observed {
+    let observed = ObservedRepository {
         spec: &spec,
         rows: &rows,
         created: None,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::api::ObjectMeta;
 
-use super::{Reconciler, STALE_CACHE_RETRY, ignore_not_found, is_gone};
+use super::{RepositoryReconciler, STALE_CACHE_RETRY, ignore_not_found, is_gone};
 use crate::api::{NamespacedName, SKIP_CLEANUP};
 use crate::catalog::{self, Fence};
 use crate::controllers::apprepository::event_handler::{cleanup_key, key};
@@ -20,7 +20,7 @@ const CLEANUP_BACKOFF: Backoff = Backoff {
     cap: Duration::from_secs(5 * 60),
 };
 
-impl Reconciler {
+impl RepositoryReconciler {
     /// Removes the charts of a repository that is gone or being deleted, once its canceled sync has ended.
     pub(super) async fn clean_up(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
         if self.stopping.is_cancelled() {

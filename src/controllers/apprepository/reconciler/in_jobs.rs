@@ -2,24 +2,24 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::Reconciler;
+use super::RepositoryReconciler;
 use crate::api::AppRepository;
 use crate::catalog::Record;
 use crate::controllers::apprepository::jobs::{Blocked, Declared, JobRunner};
-use crate::controllers::apprepository::plan::{JobsPlan, Observed, plan_jobs, scheduled};
-use crate::controllers::apprepository::status::Phase;
+use crate::controllers::apprepository::plan::{JobsPlan, ObservedRepository, plan_jobs, scheduled};
+use crate::controllers::apprepository::status::SyncPhase;
 use crate::runtime::controller::{Action, ReconcileError};
 
 /// Interval between checks while Jobs end, or the caches are incomplete. The watch usually reports it earlier.
 const POLL: Duration = Duration::from_secs(2);
 
-impl Reconciler {
+impl RepositoryReconciler {
     /// Reconciles the Jobs of a repository. Returns `None` if this process syncs it, once no Job of it is left.
     pub(super) async fn act_on_jobs(
         &self,
         runner: &JobRunner,
         object: &AppRepository,
-        observed: Observed<'_>,
+        observed: ObservedRepository<'_>,
     ) -> Result<Option<Action>, ReconcileError> {
         let (spec, record) = (observed.spec, observed.rows.record.as_ref());
         let declared = Declared { object, spec };
@@ -51,7 +51,7 @@ impl Reconciler {
         runner
             .publish_result(declared, state.or(record.map(|record| &record.state)))
             .await;
-        self.write_status(declared, record, state, Phase::Idle).await?;
+        self.write_status(declared, record, state, SyncPhase::Idle).await?;
         Ok(scheduled(report.recheck))
     }
 
@@ -65,7 +65,7 @@ impl Reconciler {
     ) -> ReconcileError {
         runner.publish_result(declared, Some(&blocked.state)).await;
         let written = self
-            .write_status(declared, record, Some(&blocked.state), Phase::Idle)
+            .write_status(declared, record, Some(&blocked.state), SyncPhase::Idle)
             .await;
         written.err().unwrap_or_else(|| blocked.into_error())
     }

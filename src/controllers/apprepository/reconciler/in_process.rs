@@ -3,7 +3,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tracing::Instrument;
 
-use super::{Reconciler, api_error};
+use super::{RepositoryReconciler, api_error};
 use crate::api::{AppRepository, NamespacedName};
 use crate::catalog::{ChangedCharts, Record};
 use crate::controllers::apprepository::decision::{has_charts, is_slow, until_due};
@@ -12,14 +12,14 @@ use crate::controllers::apprepository::jobs::Declared;
 use crate::controllers::apprepository::plan::{
     AbortPlan, after_abort, after_sync, changed_charts, has_used_secrets, metric_label, scheduled,
 };
-use crate::controllers::apprepository::status::{self, Phase};
+use crate::controllers::apprepository::status::{self, SyncPhase};
 use crate::controllers::apprepository::sync::request::{SyncAborted, SyncRequest, SyncResult};
 use crate::controllers::apprepository::tombstones::TombstoneError;
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::events::Event;
 use crate::trace::trace_span;
 
-impl Reconciler {
+impl RepositoryReconciler {
     /// Reports a repository whose next sync is due at `until`, or after an event.
     pub(super) async fn wait(
         &self,
@@ -30,7 +30,7 @@ impl Reconciler {
         self.publish_import_events(declared).await;
         self.follow_up(&declared.spec.name, record, ChangedCharts::default())
             .await;
-        self.write_status(declared, record, None, Phase::Idle).await?;
+        self.write_status(declared, record, None, SyncPhase::Idle).await?;
         Ok(until.map_or(Action::Done, |until| {
             scheduled(Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default())
         }))
@@ -72,7 +72,7 @@ impl Reconciler {
         if !has_to_show_syncing(declared, previous.is_some()) {
             return;
         }
-        if let Err(failure) = self.write_status(declared, previous, None, Phase::Syncing).await {
+        if let Err(failure) = self.write_status(declared, previous, None, SyncPhase::Syncing).await {
             // Status updates never block a sync; the update after the sync retries.
             tracing::warn!(error = %failure, "failed to set Reconciling condition");
         }
@@ -125,7 +125,7 @@ impl Reconciler {
         for event in events::sync_events(spec, request.previous.as_ref(), &record, &outcome) {
             self.origin.publish(&object.metadata, event).await;
         }
-        let written = self.write_status(declared, Some(&record), None, Phase::Idle).await;
+        let written = self.write_status(declared, Some(&record), None, SyncPhase::Idle).await;
         let next_tick = until_due(spec, request.started, Timestamp::now());
         match after_sync(outcome, record.state.failures, next_tick) {
             // The backoff of the sync applies even if the status update failed; the next sync retries it.

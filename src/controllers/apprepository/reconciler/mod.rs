@@ -29,7 +29,7 @@ use super::jobs::{Declared, JobRunner};
 use super::kubeapps_cronjobs::CronJobRemover;
 use super::metrics::{Due, RepositoryMetrics};
 use super::origin::Origin;
-use super::plan::{Observed, Plan, Replaced, Rows, adopt, plan};
+use super::plan::{ObservedRepository, Replaced, Rows, SyncPlan, adopt, plan};
 use super::running_syncs::RunningSyncs;
 use super::spec::{Defaults, RepositorySpec};
 use super::state::RepositoryStates;
@@ -45,7 +45,7 @@ use crate::runtime::workqueue::{Backoff, Priority, Queue};
 
 const STALE_CACHE_RETRY: Duration = Duration::from_secs(5);
 
-pub struct Reconciler {
+pub struct RepositoryReconciler {
     pub store: Store<Cached<CachedRepository>>,
     pub origin: Arc<Origin>,
     pub catalog: Catalog,
@@ -72,31 +72,34 @@ pub struct Reconciler {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Cause<'a> {
+enum SyncCause<'a> {
     Key(&'a Key, Priority),
     /// A sync is due whatever the schedule says.
     Forced,
 }
 
-impl Reconcile for Reconciler {
+impl Reconcile for RepositoryReconciler {
     fn reconcile<'a>(&'a self, key: &'a Key, priority: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
         async move {
             match key.class {
                 CLEANUP => self.clean_up(&key.name).await,
-                _ => self.reconcile_repository(&key.name, Cause::Key(key, priority)).await,
+                _ => {
+                    self.reconcile_repository(&key.name, SyncCause::Key(key, priority))
+                        .await
+                }
             }
         }
         .boxed()
     }
 }
 
-impl Reconciler {
+impl RepositoryReconciler {
     /// Syncs `name` even if it is not due, as `run --once` does.
     pub async fn sync_now(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
         if is_gone(self.store.get(name).as_ref()) {
             return self.clean_up(name).await;
         }
-        self.reconcile_repository(name, Cause::Forced).await
+        self.reconcile_repository(name, SyncCause::Forced).await
     }
 
     /// Returns the cached object, after a reset of the state of another object of its name.
@@ -110,7 +113,11 @@ impl Reconciler {
         cached
     }
 
-    async fn reconcile_repository(&self, name: &NamespacedName, cause: Cause<'_>) -> Result<Action, ReconcileError> {
+    async fn reconcile_repository(
+        &self,
+        name: &NamespacedName,
+        cause: SyncCause<'_>,
+    ) -> Result<Action, ReconcileError> {
         if self.stopping.is_cancelled() {
             return Ok(Action::Done);
         }
@@ -128,7 +135,7 @@ impl Reconciler {
         &self,
         name: &NamespacedName,
         object: &AppRepository,
-        cause: Cause<'_>,
+        cause: SyncCause<'_>,
     ) -> Result<Action, ReconcileError> {
         self.revoke_removal(name, &object.metadata);
         let spec = RepositorySpec::of(object, &self.defaults, self.origin.is_directory());
@@ -143,13 +150,13 @@ impl Reconciler {
             return Ok(Action::requeue_after(STALE_CACHE_RETRY));
         };
         self.observe(declared, rows.record.as_ref());
-        let observed = Observed {
+        let observed = ObservedRepository {
             spec: &spec,
             rows: &rows,
             created: created(object),
             class: match cause {
-                Cause::Key(key, _) => Some(key.class),
-                Cause::Forced => None,
+                SyncCause::Key(key, _) => Some(key.class),
+                SyncCause::Forced => None,
             },
             force_sync: self.states.read(name, |state| state.force_sync),
         };
@@ -159,12 +166,12 @@ impl Reconciler {
             return Ok(action);
         }
         match plan(observed, Timestamp::now()) {
-            Plan::HandOver(class) => {
+            SyncPlan::HandOver(class) => {
                 self.hand_over(cause, class);
                 Ok(Action::Done)
             }
-            Plan::Wait(until) => self.wait(declared, rows.record.as_ref(), until).await,
-            Plan::Sync(request) => self.sync(object, *request).await,
+            SyncPlan::Wait(until) => self.wait(declared, rows.record.as_ref(), until).await,
+            SyncPlan::Sync(request) => self.sync(object, *request).await,
         }
     }
 
@@ -202,8 +209,8 @@ impl Reconciler {
         }
     }
 
-    fn hand_over(&self, cause: Cause<'_>, class: &'static str) {
-        if let Cause::Key(key, priority) = cause {
+    fn hand_over(&self, cause: SyncCause<'_>, class: &'static str) {
+        if let SyncCause::Key(key, priority) = cause {
             self.queue.add(Key { class, ..key.clone() }, priority);
         }
     }

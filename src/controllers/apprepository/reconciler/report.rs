@@ -7,12 +7,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
 
-use super::{Reconciler, ignore_not_found, is_same};
+use super::{RepositoryReconciler, ignore_not_found, is_same};
 use crate::api::NamespacedName;
-use crate::catalog::{self, Record, State};
+use crate::catalog::{self, Record, RecordState};
 use crate::controllers::apprepository::event_handler::{key, reconcile_inputs};
 use crate::controllers::apprepository::jobs::Declared;
-use crate::controllers::apprepository::status::{self, Facts, ImportProgress, Phase};
+use crate::controllers::apprepository::status::{self, Facts, ImportProgress, SyncPhase};
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::events::Event;
 use crate::runtime::watch::Cached;
@@ -24,7 +24,7 @@ const DATABASE_BACKOFF: Backoff = Backoff {
     cap: Duration::from_secs(60),
 };
 
-impl Reconciler {
+impl RepositoryReconciler {
     /// Reports an error of the database in the status, and returns the error of the reconcile.
     pub(super) async fn report_database_error(
         &self,
@@ -32,15 +32,15 @@ impl Reconciler {
         record: Option<&Record>,
         error: &catalog::Error,
     ) -> ReconcileError {
-        let state = State {
+        let state = RecordState {
             ready: Some(false),
             stalled: false,
             reason: error.reason().to_owned(),
             message: error.to_string(),
             failures: 1,
-            ..State::default()
+            ..RecordState::default()
         };
-        let written = self.write_status(declared, record, Some(&state), Phase::Idle).await;
+        let written = self.write_status(declared, record, Some(&state), SyncPhase::Idle).await;
         if let Err(failure) = written {
             tracing::warn!(error = %failure, "failed to update status after database error");
         }
@@ -59,8 +59,8 @@ impl Reconciler {
         &self,
         declared: Declared<'_>,
         record: Option<&Record>,
-        unrecorded: Option<&State>,
-        phase: Phase,
+        unrecorded: Option<&RecordState>,
+        phase: SyncPhase,
     ) -> Result<(), ReconcileError> {
         let Declared { object, spec } = declared;
         if !self.has_status_subresource().await? {
@@ -114,13 +114,13 @@ impl Reconciler {
         error: &str,
     ) -> Result<Action, ReconcileError> {
         let message = format!("invalid AppRepository: {error}");
-        let state = State {
+        let state = RecordState {
             ready: Some(false),
             stalled: true,
             reason: "InvalidObject".to_owned(),
             message: message.clone(),
             failures: 1,
-            ..State::default()
+            ..RecordState::default()
         };
         // Without the record, the status has fewer details.
         let record = self.catalog.record(name).await.ok().flatten();
@@ -130,7 +130,7 @@ impl Reconciler {
             is_new_spec: false,
             record: record.as_ref(),
             unrecorded: Some(&state),
-            phase: Phase::Idle,
+            phase: SyncPhase::Idle,
             files: ImportProgress::Disabled,
             now: Timestamp::now(),
         };

@@ -13,7 +13,7 @@ use crate::http::RequestTracker;
 pub use preemption::preempt;
 
 #[derive(Clone, Debug, Default)]
-pub struct Attempt {
+pub struct SyncAttempt {
     /// Canceled when the repository is deleted: nothing is written.
     pub canceled: CancellationToken,
     /// Aborted when other namespaces need the worker: the sync fails, and its repository counts as slow.
@@ -23,9 +23,9 @@ pub struct Attempt {
 }
 
 #[derive(Clone, Debug)]
-pub struct RunningSyncs(watch::Sender<Attempts>);
+pub struct RunningSyncs(watch::Sender<RunningAttempts>);
 
-type Attempts = BTreeMap<NamespacedName, Attempt>;
+type RunningAttempts = BTreeMap<NamespacedName, SyncAttempt>;
 
 impl Default for RunningSyncs {
     fn default() -> Self {
@@ -35,7 +35,7 @@ impl Default for RunningSyncs {
 
 impl RunningSyncs {
     #[must_use]
-    pub fn subscribe(&self) -> watch::Receiver<BTreeMap<NamespacedName, Attempt>> {
+    pub fn subscribe(&self) -> watch::Receiver<BTreeMap<NamespacedName, SyncAttempt>> {
         self.0.subscribe()
     }
 
@@ -55,7 +55,7 @@ impl RunningSyncs {
     /// Registers a sync of `name` until the guard is dropped.
     #[must_use]
     pub fn begin(&self, name: &NamespacedName) -> RunningSync {
-        self.register(name, Attempt::default())
+        self.register(name, SyncAttempt::default())
     }
 
     #[must_use]
@@ -63,14 +63,14 @@ impl RunningSyncs {
         let is_slow = true;
         self.register(
             name,
-            Attempt {
+            SyncAttempt {
                 is_slow,
-                ..Attempt::default()
+                ..SyncAttempt::default()
             },
         )
     }
 
-    fn register(&self, name: &NamespacedName, attempt: Attempt) -> RunningSync {
+    fn register(&self, name: &NamespacedName, attempt: SyncAttempt) -> RunningSync {
         self.0
             .send_modify(|running| drop(running.insert(name.clone(), attempt.clone())));
         RunningSync {
@@ -85,12 +85,12 @@ impl RunningSyncs {
 pub struct RunningSync {
     syncs: RunningSyncs,
     name: NamespacedName,
-    attempt: Attempt,
+    attempt: SyncAttempt,
 }
 
 impl RunningSync {
     #[must_use]
-    pub fn attempt(&self) -> &Attempt {
+    pub fn attempt(&self) -> &SyncAttempt {
         &self.attempt
     }
 }

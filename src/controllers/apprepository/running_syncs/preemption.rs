@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{Attempts, RunningSyncs};
+use super::{RunningAttempts, RunningSyncs};
 use crate::api::NamespacedName;
 use crate::controllers::apprepository::NAME;
 use crate::runtime::controller::Key;
@@ -30,7 +30,7 @@ pub async fn preempt(syncs: RunningSyncs, queue: Queue<Key>) {
     }
 }
 
-fn abort_slowest(running: &Attempts, count: usize) {
+fn abort_slowest(running: &RunningAttempts, count: usize) {
     let regular = || running.iter().filter(|(_, attempt)| !attempt.is_slow);
     let mut held: HashMap<&str, usize> = HashMap::new();
     for (name, _) in regular() {
@@ -70,7 +70,7 @@ mod tests {
     use crate::controllers::apprepository::event_handler::key;
     use crate::controllers::apprepository::running_syncs::RunningSync;
     use crate::http::InFlight;
-    use crate::runtime::workqueue::{Claim, ClassLimits, Metrics, Priority, Settings};
+    use crate::runtime::workqueue::{Claim, ClassLimits, Priority, QueueSettings, WorkqueueMetrics};
 
     struct Bench {
         syncs: RunningSyncs,
@@ -82,13 +82,13 @@ mod tests {
 
     impl Bench {
         fn new(workers: usize) -> Self {
-            let settings = Settings {
+            let settings = QueueSettings {
                 classes: vec![(NAME, ClassLimits::workers(workers))],
-                ..Settings::default()
+                ..QueueSettings::default()
             };
             let (syncs, queue) = (
                 RunningSyncs::default(),
-                Queue::new(settings, &Metrics::register(&mut Registry::default())),
+                Queue::new(settings, &WorkqueueMetrics::register(&mut Registry::default())),
             );
             tokio::spawn(preempt(syncs.clone(), queue.clone()));
             Self { syncs, queue }

@@ -50,7 +50,7 @@ impl<'a> SecretRefs<'a> {
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Credentials {
+pub struct RepositoryCredentials {
     pub authorization: Option<Secret>,
     /// CA certificates in PEM form; at least one.
     pub ca: Option<Vec<u8>>,
@@ -60,19 +60,19 @@ pub struct Credentials {
 
 #[derive(Default)]
 pub struct Values {
-    pub header: Option<Value>,
-    pub ca: Option<Value>,
-    /// See [`Credentials::versions`].
+    pub header: Option<SecretValue>,
+    pub ca: Option<SecretValue>,
+    /// See [`RepositoryCredentials::versions`].
     pub versions: String,
 }
 
-pub struct Value {
+pub struct SecretValue {
     reference: SecretKeyRef,
     secret: NamespacedName,
     bytes: Vec<u8>,
 }
 
-impl Value {
+impl SecretValue {
     /// Returns the key in the Secret, and its value.
     pub fn into_parts(self) -> (String, Vec<u8>) {
         (self.reference.key, self.bytes)
@@ -85,7 +85,7 @@ pub async fn credentials(
     name: &NamespacedName,
     refs: SecretRefs<'_>,
     kubeapps_namespace: &str,
-) -> Result<Credentials, SecretError> {
+) -> Result<RepositoryCredentials, SecretError> {
     values(origin, name, refs, kubeapps_namespace).await?.credentials()
 }
 
@@ -121,8 +121,8 @@ pub async fn values(
 }
 
 impl Values {
-    pub fn credentials(&self) -> Result<Credentials, SecretError> {
-        Ok(Credentials {
+    pub fn credentials(&self) -> Result<RepositoryCredentials, SecretError> {
+        Ok(RepositoryCredentials {
             authorization: self.header.as_ref().map(header).transpose()?,
             ca: self.ca.as_ref().map(certificates).transpose()?,
             versions: self.versions.clone(),
@@ -139,12 +139,12 @@ struct SecretReader<'a> {
 }
 
 impl SecretReader<'_> {
-    async fn value(&mut self, reference: &SecretKeyRef) -> Result<Value, SecretError> {
+    async fn value(&mut self, reference: &SecretKeyRef) -> Result<SecretValue, SecretError> {
         let secret = self.find(reference).await?;
         let content = self.read.get(&secret).and_then(Option::as_ref);
         let data = content.map(|content| &content.data);
         match data.and_then(|data| data.get(&reference.key)) {
-            Some(value) => Ok(Value {
+            Some(value) => Ok(SecretValue {
                 reference: reference.clone(),
                 secret,
                 bytes: value.clone(),
@@ -206,7 +206,7 @@ impl SecretReader<'_> {
     }
 }
 
-fn header(value: &Value) -> Result<Secret, SecretError> {
+fn header(value: &SecretValue) -> Result<Secret, SecretError> {
     let key = &value.reference.key;
     let read = if key == DOCKER_CONFIG {
         credentials::from_docker_config(&value.bytes)
@@ -219,7 +219,7 @@ fn header(value: &Value) -> Result<Secret, SecretError> {
     })
 }
 
-fn certificates(value: &Value) -> Result<Vec<u8>, SecretError> {
+fn certificates(value: &SecretValue) -> Result<Vec<u8>, SecretError> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&value.bytes).collect();
     match certificates {
         Ok(certificates) if !certificates.is_empty() => Ok(value.bytes.clone()),

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use url::Url;
 
-use super::{Credentials, SecretError, SecretRefs};
+use super::{RepositoryCredentials, SecretError, SecretRefs};
 use crate::controllers::apprepository::origin::Origin;
 use crate::controllers::apprepository::secrets;
 use crate::controllers::apprepository::spec::RepositorySpec;
@@ -15,20 +15,20 @@ pub enum CredentialSource {
         kubeapps_namespace: String,
     },
     /// Credentials passed to a command for one repository.
-    Static(Credentials),
+    Static(RepositoryCredentials),
 }
 
 impl CredentialSource {
     pub async fn access(&self, spec: &RepositorySpec) -> Result<(Access, String), SecretError> {
         let access = &spec.access;
-        let Credentials {
+        let RepositoryCredentials {
             authorization,
             ca,
             versions,
         } = match self {
             Self::Static(credentials) => credentials.clone(),
             Self::Secrets { .. } if access.auth_header.is_none() && access.custom_ca.is_none() => {
-                Credentials::default()
+                RepositoryCredentials::default()
             }
             Self::Secrets {
                 origin,

@@ -48,7 +48,7 @@ async fn read(
     repository: &str,
     name: &str,
     key: &str,
-) -> Result<Credentials, SecretError> {
+) -> Result<RepositoryCredentials, SecretError> {
     let (_folder, origin) = folder(secrets);
     let header = reference(name, key);
     let refs = SecretRefs {
@@ -58,7 +58,7 @@ async fn read(
     credentials(&origin, &object_name(repository), refs, KUBEAPPS).await
 }
 
-fn authorization(read: Result<Credentials, SecretError>) -> Result<String, &'static str> {
+fn authorization(read: Result<RepositoryCredentials, SecretError>) -> Result<String, &'static str> {
     match read {
         Ok(credentials) => Ok(credentials.authorization.unwrap().expose().to_owned()),
         Err(error) => Err(error.reason()),
@@ -70,7 +70,11 @@ async fn a_repository_without_references_reads_no_secrets() {
     let origin = Origin::Directory(Directory::new(tempfile::tempdir().unwrap().path()).unwrap());
     let name = NamespacedName::new("team-a", "charts");
     let none = credentials(&origin, &name, SecretRefs::default(), KUBEAPPS).await;
-    assert_eq!(none, Ok(Credentials::default()), "although the folder is gone");
+    assert_eq!(
+        none,
+        Ok(RepositoryCredentials::default()),
+        "although the folder is gone"
+    );
 }
 
 /// Secrets as in a cluster with Kubeapps, read by various repositories.

@@ -4,7 +4,7 @@ use futures::FutureExt;
 
 use super::scope;
 use crate::api::AppRepository;
-use crate::controllers::apprepository::event_handler::EventHandler;
+use crate::controllers::apprepository::event_handler::RepositoryEventHandler;
 use crate::controllers::apprepository::options::Options;
 use crate::controllers::apprepository::{CachedRepository, RepositoryCache};
 use crate::controllers::{SetupContext, Source, Task};
@@ -15,7 +15,7 @@ pub(super) fn informer(
     context: &SetupContext,
     options: &Options,
     store: Store<Cached<CachedRepository>>,
-    event_handler: EventHandler,
+    event_handler: RepositoryEventHandler,
     problems: &Problems,
 ) -> Task {
     match &context.source {
@@ -52,7 +52,11 @@ pub fn data_url(manifest: &serde_json::Value) -> Option<&str> {
 
 /// Handles removed manifests together: a volume that is not mounted removes all of them at once. An unreadable file may
 /// declare any repository, so the list is complete only without errors.
-fn on_manifest_change(event_handler: &EventHandler, problems: &Problems, change: Change<Cached<CachedRepository>>) {
+fn on_manifest_change(
+    event_handler: &RepositoryEventHandler,
+    problems: &Problems,
+    change: Change<Cached<CachedRepository>>,
+) {
     let is_list = !matches!(change, Change::Applied { .. });
     match change {
         Change::Synced { .. } => {}

@@ -5,13 +5,13 @@ use crate::controllers::apprepository::jobs::JobMetrics;
 use crate::controllers::apprepository::metrics::RepositoryMetrics;
 
 #[derive(Clone, Debug)]
-pub struct ControllerMetrics {
+pub struct AppRepositoryMetrics {
     pub(super) repositories: RepositoryMetrics,
     pub(super) garbage: GarbageMetrics,
     pub(super) jobs: JobMetrics,
 }
 
-impl ControllerMetrics {
+impl AppRepositoryMetrics {
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         Self {

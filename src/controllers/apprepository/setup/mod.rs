@@ -9,19 +9,19 @@ use futures::FutureExt;
 use tokio::sync::Notify;
 
 pub use informer::data_url;
-pub use metrics::ControllerMetrics;
+pub use metrics::AppRepositoryMetrics;
 
 use super::chart_files::{FilesReconciler, ImportQueue, Importer};
 use super::database_faults::DatabaseFaults;
-use super::event_handler::{EventHandler, enqueue_all, key};
+use super::event_handler::{RepositoryEventHandler, enqueue_all, key};
 use super::garbage::GarbageCollector;
-use super::garbage::objects::Objects;
+use super::garbage::objects::GarbageObjects;
 use super::garbage::orphans::{self, OrphanFinder};
 use super::jobs::{JobRunner, JobSettings, Jobs};
 use super::kubeapps_cronjobs::CronJobRemover;
 use super::options::Options;
 use super::origin::Origin;
-use super::reconciler::Reconciler;
+use super::reconciler::RepositoryReconciler;
 use super::running_syncs::preempt;
 use super::secrets::source::CredentialSource;
 use super::state::RepositoryStates;
@@ -42,7 +42,7 @@ use informer::informer;
 /// The parts of the controller. `portolan run --once` uses them one by one.
 pub struct Parts {
     pub store: Store<Cached<CachedRepository>>,
-    pub reconciler: Arc<Reconciler>,
+    pub reconciler: Arc<RepositoryReconciler>,
     pub files: Arc<FilesReconciler>,
     pub garbage: GarbageCollector,
     pub informer: Task,
@@ -59,7 +59,7 @@ pub fn setup(
     options: &Options,
     catalog: &Catalog,
     origin: Origin,
-    metrics: &ControllerMetrics,
+    metrics: &AppRepositoryMetrics,
 ) -> Parts {
     let problems = Problems::default();
     problems.report_to(metrics.repositories.manifest_problems());
@@ -76,7 +76,7 @@ pub fn setup(
         imports: ImportQueue::new(context.queue.clone(), options.chart_files.mode),
     };
     let schedule = CronTrigger::default();
-    let event_handler = EventHandler {
+    let event_handler = RepositoryEventHandler {
         queue: context.queue.clone(),
         running_syncs: options.running.clone(),
         states: Arc::clone(&builder.states),
@@ -102,7 +102,7 @@ struct Builder<'a> {
     context: &'a SetupContext,
     options: &'a Options,
     catalog: &'a Catalog,
-    metrics: &'a ControllerMetrics,
+    metrics: &'a AppRepositoryMetrics,
     store: Store<Cached<CachedRepository>>,
     states: RepositoryStates,
     listed: Arc<Notify>,
@@ -169,14 +169,14 @@ impl Builder<'_> {
         }
     }
 
-    fn reconciler(&self, syncs: SyncContext) -> Reconciler {
+    fn reconciler(&self, syncs: SyncContext) -> RepositoryReconciler {
         let (context, options) = (self.context, self.options);
         let has_imports = options.import_after_sync && options.chart_files.has_imports(self.catalog);
         let tombstones = Tombstones {
             catalog: self.catalog.clone(),
             origin: Arc::clone(&self.origin),
         };
-        Reconciler {
+        RepositoryReconciler {
             store: self.store.clone(),
             origin: Arc::clone(&self.origin),
             catalog: self.catalog.clone(),
@@ -310,9 +310,9 @@ fn classes(options: &Options, reconciler: &Arc<dyn Reconcile>, files: Arc<dyn Re
     ]
 }
 
-fn objects(source: &Source, options: &Options) -> Option<Objects> {
+fn objects(source: &Source, options: &Options) -> Option<GarbageObjects> {
     match source {
-        Source::Cluster(client) => Some(Objects {
+        Source::Cluster(client) => Some(GarbageObjects {
             client: client.clone(),
             namespace: options.kubeapps_namespace.clone(),
             lease_namespace: options.lease_namespace.clone(),

@@ -12,7 +12,7 @@ use super::decision::has_lost_charts;
 use super::sync_summary::last_sync_of;
 use crate::api::conditions::{find, since};
 use crate::api::{AppRepositoryStatus, Files};
-use crate::catalog::{Record, State};
+use crate::catalog::{Record, RecordState};
 
 /// Condition type: the charts match the repository.
 pub const READY: &str = "Ready";
@@ -25,7 +25,7 @@ pub const STALLED: &str = "Stalled";
 const REFRESH_SECONDS: i64 = 3600;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum SyncPhase {
     Syncing,
     Idle,
 }
@@ -38,8 +38,8 @@ pub struct Facts<'a> {
     /// `None` if the repository was never synced or the database was lost.
     pub record: Option<&'a Record>,
     /// State that could not be recorded because the database fails.
-    pub unrecorded: Option<&'a State>,
-    pub phase: Phase,
+    pub unrecorded: Option<&'a RecordState>,
+    pub phase: SyncPhase,
     pub files: ImportProgress,
     pub now: Timestamp,
 }
@@ -171,9 +171,9 @@ struct ConditionList<'a> {
 }
 
 impl ConditionList<'_> {
-    fn add_recorded(&mut self, state: &State) {
+    fn add_recorded(&mut self, state: &RecordState) {
         let facts = self.facts;
-        let is_syncing = facts.phase == Phase::Syncing;
+        let is_syncing = facts.phase == SyncPhase::Syncing;
         if state.ready == Some(true) {
             self.push(READY, "True", &state.reason, &state.message);
             if is_syncing {

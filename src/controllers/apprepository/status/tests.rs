@@ -6,17 +6,17 @@ fn at(time: &str) -> Timestamp {
     time.parse().unwrap()
 }
 
-fn state(ready: bool, stalled: bool, reason: &str) -> State {
-    State {
+fn state(ready: bool, stalled: bool, reason: &str) -> RecordState {
+    RecordState {
         ready: Some(ready),
         stalled,
         reason: reason.to_owned(),
         message: "the server said 404".to_owned(),
-        ..State::default()
+        ..RecordState::default()
     }
 }
 
-fn record(state: State) -> Record {
+fn record(state: RecordState) -> Record {
     Record {
         state,
         last_success: Some(at("2026-01-01T10:00:00.4Z")),
@@ -36,7 +36,7 @@ fn facts(record: Option<&Record>) -> Facts<'_> {
         is_new_spec: false,
         record,
         unrecorded: None,
-        phase: Phase::Idle,
+        phase: SyncPhase::Idle,
         files: ImportProgress::Disabled,
         now: at("2026-01-01T11:00:00Z"),
     }
@@ -79,7 +79,7 @@ fn synced_is_ready_and_nothing_else() {
 
 #[test]
 fn a_partly_pulled_registry_is_reconciling() {
-    let record = record(State {
+    let record = record(RecordState {
         ready: None,
         message: "500 of 800 versions are pulled".to_owned(),
         ..state(true, false, "Progressing")
@@ -173,7 +173,7 @@ fn a_resync_of_the_same_spec_keeps_ready_and_is_reconciling() {
     let record = record(state(true, false, "Synced"));
     let status = build(
         &Facts {
-            phase: Phase::Syncing,
+            phase: SyncPhase::Syncing,
             ..facts(Some(&record))
         },
         None,
@@ -190,7 +190,7 @@ fn a_changed_spec_is_unknown_until_it_was_synced() {
         let record = record(state(ready, !ready, reason));
         let status = build(
             &Facts {
-                phase: Phase::Syncing,
+                phase: SyncPhase::Syncing,
                 is_new_spec: true,
                 ..facts(Some(&record))
             },

@@ -7,11 +7,11 @@ use std::{io, mem};
 
 use tokio_util::sync::CancellationToken;
 
-use super::filter::Filter;
+use super::filter::ChartFilter;
 use super::index_cache::{self, ChartOutcome};
 use super::rows::{self, PushResult, Spool};
 use crate::budget::Budget;
-use crate::catalog::{ChartDigest, Fingerprint, UnchangedChart};
+use crate::catalog::{ChartDigest, ChartFingerprint, UnchangedChart};
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::helm::index::{CacheEntry, ChangeSink, Chart, ChartStats, Sink};
 use crate::jq::{FilterError, charts_request};
@@ -23,11 +23,11 @@ const BATCH_BYTES: usize = 256 * 1024;
 /// Builds the rows of one repository, on its own thread.
 pub(super) struct RowBuilder {
     settings: RowSettings,
-    filter: Option<Filter>,
+    filter: Option<ChartFilter>,
     with_fingerprints: bool,
     /// Cached outcomes by chart key.
     outcomes: HashMap<String, ChartOutcome>,
-    batch: Batch,
+    batch: ChartBatch,
     rows: BuiltRows,
 }
 
@@ -44,10 +44,10 @@ pub(super) struct BuiltRows {
     pub(super) duplicates: Vec<String>,
     pub(super) unchanged: Vec<UnchangedChart>,
     pub(super) digests: Vec<ChartDigest>,
-    pub(super) fingerprints: HashMap<String, Fingerprint>,
+    pub(super) fingerprints: HashMap<String, ChartFingerprint>,
 }
 
-struct Batch {
+struct ChartBatch {
     charts: Vec<PendingChart>,
     /// The request to the filter. The JSON of the charts is also what is spooled.
     request: Vec<u8>,
@@ -60,7 +60,7 @@ struct PendingChart {
     name: String,
     versions: u64,
     json: Range<usize>,
-    fingerprint: Option<Fingerprint>,
+    fingerprint: Option<ChartFingerprint>,
     entry: Option<CacheEntry>,
 }
 
@@ -73,7 +73,7 @@ impl RowSettings {
     }
 }
 
-impl Default for Batch {
+impl Default for ChartBatch {
     fn default() -> Self {
         Self {
             charts: Vec::new(),
@@ -84,14 +84,14 @@ impl Default for Batch {
 }
 
 impl RowBuilder {
-    pub(super) fn new(settings: RowSettings, filter: Option<Filter>) -> Self {
+    pub(super) fn new(settings: RowSettings, filter: Option<ChartFilter>) -> Self {
         let rows = BuiltRows::new(&settings);
         Self {
             settings,
             filter,
             with_fingerprints: false,
             outcomes: HashMap::new(),
-            batch: Batch::default(),
+            batch: ChartBatch::default(),
             rows,
         }
     }
@@ -112,7 +112,7 @@ impl RowBuilder {
         if let Some(filter) = &mut self.filter {
             filter.reset();
         }
-        self.batch = Batch::default();
+        self.batch = ChartBatch::default();
         self.rows = BuiltRows::new(&self.settings);
     }
 
@@ -143,7 +143,7 @@ impl RowBuilder {
     /// Filters and spools the charts of the batch. Called once more after the last chart.
     pub(super) fn flush(&mut self) -> Result<(), RowError> {
         self.settings.check_canceled()?;
-        let Batch {
+        let ChartBatch {
             charts, mut request, ..
         } = mem::take(&mut self.batch);
         let kept = match &mut self.filter {

@@ -5,19 +5,19 @@ use jiff::Timestamp;
 
 use super::request::{SyncAborted, SyncError, SyncOutcome, SyncRequest, SyncResult};
 use super::shrink_guard as guard;
-use super::{Decoded, Remaining, Retain, Run, spool_error};
+use super::{DecodedRows, Remaining, Retain, SyncerRun, spool_error};
 use crate::api::LastSync;
-use crate::catalog::{CommitSummary, ErrorKind, HistoryEntry, Record, Refused, Retention, State, SyncCommit};
+use crate::catalog::{CommitSummary, ErrorKind, HistoryEntry, Record, RecordState, Refused, Retention, SyncCommit};
 use crate::controllers::apprepository::decision::{
     SyncMode, handled, is_partial, partial_digest, retry_at, slow_syncs,
 };
 use crate::controllers::apprepository::sync_summary::{
-    Counts, changes, last_sync, last_sync_of, ready_message, unless_quiet, with_earlier,
+    SyncCounts, changes, last_sync, last_sync_of, ready_message, unless_quiet, with_earlier,
 };
 use crate::helm::index::{self, Summary};
 use crate::http::Validators;
 
-impl Run<'_> {
+impl SyncerRun<'_> {
     pub(super) async fn save_unchanged(self, validators: Option<Validators>) -> Result<SyncResult, SyncAborted> {
         let mut record = self.new_record();
         let has_recovered = record.state.ready == Some(false);
@@ -61,7 +61,7 @@ impl Run<'_> {
     ) -> Result<SyncResult, SyncAborted> {
         let mut record = self.new_record();
         let is_new = is_new_failure(&record, &failed);
-        record.state = State {
+        record.state = RecordState {
             ready: Some(false),
             stalled: !failed.transient,
             reason: failed.reason.clone(),
@@ -90,11 +90,11 @@ impl Run<'_> {
         })
     }
 
-    pub(super) async fn commit(self, decoded: Decoded) -> Result<SyncResult, SyncAborted> {
+    pub(super) async fn commit(self, decoded: DecodedRows) -> Result<SyncResult, SyncAborted> {
         let before = self.new_record();
         let mut record = self.committed_record(&before, &decoded);
         let commit_result = self.commit_result(before, &record, &decoded);
-        let Decoded {
+        let DecodedRows {
             spool,
             filtered_out,
             sha256,
@@ -139,7 +139,7 @@ impl Run<'_> {
     }
 
     /// Returns the record of a sync that writes these rows, without their counts.
-    fn committed_record(&self, before: &Record, decoded: &Decoded) -> Record {
+    fn committed_record(&self, before: &Record, decoded: &DecodedRows) -> Record {
         let remaining = decoded.remaining.as_ref();
         // Repositories that could not be listed are not counted, but still exist.
         let baseline = self
@@ -161,13 +161,13 @@ impl Run<'_> {
         }
     }
 
-    fn commit_result(&self, before: Record, record: &Record, decoded: &Decoded) -> CommitResult {
+    fn commit_result(&self, before: Record, record: &Record, decoded: &DecodedRows) -> CommitResult {
         let remaining = decoded.remaining.as_ref();
         let error = remaining.and_then(|remaining| remaining.error.as_ref());
         let made_progress = remaining.is_some_and(|remaining| remaining.made_progress);
         CommitResult {
             before,
-            counts: Counts {
+            counts: SyncCounts {
                 charts: decoded.spool.charts(),
                 versions: decoded.spool.versions(),
                 filtered: decoded.filtered_out.len() as u64,
@@ -226,19 +226,19 @@ impl Run<'_> {
     }
 
     /// Returns the part of the state of a failed sync that decides when and among which repositories it is retried.
-    fn failed_state(&self, failed: &SyncError, made_progress: bool) -> State {
+    fn failed_state(&self, failed: &SyncError, made_progress: bool) -> RecordState {
         let spec = &self.request.spec;
         let previous = (self.request.previous.as_ref()).filter(|previous| previous.url == spec.url);
         let before = previous.map_or(0, |previous| previous.state.slow_syncs);
         let requests = &self.attempt.requests;
-        State {
+        RecordState {
             slow_syncs: if made_progress && !requests.is_aborted() {
                 0
             } else {
                 slow_syncs(before, requests.unanswered(), requests.is_aborted())
             },
             retry_at: retry_at(failed.retry_after, Timestamp::now()),
-            ..State::default()
+            ..RecordState::default()
         }
     }
 
@@ -255,13 +255,13 @@ impl Run<'_> {
     }
 }
 
-fn ready_state(message: String) -> State {
-    State {
+fn ready_state(message: String) -> RecordState {
+    RecordState {
         ready: Some(true),
         stalled: false,
         reason: "Synced".to_owned(),
         message,
-        ..State::default()
+        ..RecordState::default()
     }
 }
 
@@ -269,12 +269,12 @@ fn ready_state(message: String) -> State {
 #[derive(Clone)]
 struct CommitResult {
     before: Record,
-    counts: Counts,
+    counts: SyncCounts,
     summary: Summary,
     started: Timestamp,
     history: HistoryEntry,
     remaining: Option<Remaining>,
-    failed_state: State,
+    failed_state: RecordState,
 }
 
 impl CommitResult {
@@ -334,9 +334,9 @@ impl CommitResult {
     }
 }
 
-fn partial_state(remaining: &Remaining, failures: u32, failed_state: &State) -> State {
+fn partial_state(remaining: &Remaining, failures: u32, failed_state: &RecordState) -> RecordState {
     match &remaining.error {
-        Some(error) => State {
+        Some(error) => RecordState {
             ready: Some(false),
             stalled: false,
             reason: error.reason.clone(),
@@ -349,7 +349,7 @@ fn partial_state(remaining: &Remaining, failures: u32, failed_state: &State) -> 
             },
             ..failed_state.clone()
         },
-        None => State {
+        None => RecordState {
             ready: None,
             stalled: false,
             reason: "Progressing".to_owned(),
@@ -361,7 +361,7 @@ fn partial_state(remaining: &Remaining, failures: u32, failed_state: &State) -> 
             } else {
                 "All versions are pulled. Checking for retagged versions.".to_owned()
             },
-            ..State::default()
+            ..RecordState::default()
         },
     }
 }

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 use crate::api::NamespacedName;
 use crate::helm::index::SharedSplit;
-use crate::http::{FetchError, FetchLimits, Fetched, Fetcher, RequestTracker, Requester, Validators};
+use crate::http::{FetchError, FetchLimits, Fetched, Fetcher, RequestTracker, RequesterDigest, Validators};
 use crate::text::public_url;
 
 /// TTL of a shared response. Must exceed the schedule jitter (1 min).
@@ -83,7 +83,7 @@ impl CachedBytes {
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct RequestKey {
     url: String,
-    by: Requester,
+    by: RequesterDigest,
     limits: FetchLimits,
 }
 
@@ -101,7 +101,7 @@ pub(super) struct SharedResponse {
     pub(super) split: SharedSplit,
 }
 
-type Fetch = BoxFuture<'static, ResponseRef>;
+type ResponseFuture = BoxFuture<'static, ResponseRef>;
 
 struct SentRequest {
     sent_at: Timestamp,
@@ -112,7 +112,7 @@ struct SentRequest {
 
 enum ResponseState {
     /// Driven by the requesters that wait for it; canceled with the last one.
-    InFlight(WeakShared<Fetch>),
+    InFlight(WeakShared<ResponseFuture>),
     Cached(ResponseRef),
 }
 
@@ -131,10 +131,10 @@ pub(super) struct Download {
     pub(super) is_initiator: bool,
 }
 
-enum Source {
+enum ResponseSource {
     Cached(ResponseRef),
-    Joined(Shared<Fetch>, Timestamp, RequestTracker),
-    New(Shared<Fetch>, Timestamp),
+    Joined(Shared<ResponseFuture>, Timestamp, RequestTracker),
+    New(Shared<ResponseFuture>, Timestamp),
 }
 
 impl Download {
@@ -174,12 +174,12 @@ impl DownloadCache {
 
     async fn download(&self, key: &RequestKey, request: &DownloadRequest<'_>) -> Download {
         let (result, sent_at, is_initiator) = match self.source(key, request) {
-            Source::Cached(result) => {
+            ResponseSource::Cached(result) => {
                 let is_initiator = false;
                 return Download { result, is_initiator };
             }
-            Source::New(fetch, sent_at) => (fetch.await, sent_at, true),
-            Source::Joined(fetch, sent_at, sender) => {
+            ResponseSource::New(fetch, sent_at) => (fetch.await, sent_at, true),
+            ResponseSource::Joined(fetch, sent_at, sender) => {
                 let tracker = request.session.tracker();
                 let in_flight = tracker.join(&sender);
                 let result = tokio::select! {
@@ -196,7 +196,7 @@ impl DownloadCache {
         Download { result, is_initiator }
     }
 
-    fn source(&self, key: &RequestKey, request: &DownloadRequest<'_>) -> Source {
+    fn source(&self, key: &RequestKey, request: &DownloadRequest<'_>) -> ResponseSource {
         let mut inner = self.0.lock();
         let Inner { entries, cached } = &mut *inner;
         if entries.len() >= MAX_KEYS {
@@ -232,7 +232,7 @@ impl DownloadCache {
                 state: ResponseState::InFlight(weak),
             });
         }
-        Source::New(fetch, sent_at)
+        ResponseSource::New(fetch, sent_at)
     }
 
     /// Caches a response if several requesters use it. Errors are not cached.
@@ -280,18 +280,18 @@ impl SentRequest {
     }
 
     /// A 304 only serves requests with the same validators, and so does a request in flight, which may end with one.
-    fn response_for(&self, request: &DownloadRequest<'_>) -> Option<Source> {
+    fn response_for(&self, request: &DownloadRequest<'_>) -> Option<ResponseSource> {
         if self.sent_at < request.fresh_since {
             return None;
         }
         match &self.state {
             ResponseState::Cached(result) => {
                 let is_usable = matches!(result.fetched, Ok(Fetched::Body(_))) || self.validators == request.validators;
-                is_usable.then(|| Source::Cached(Arc::clone(result)))
+                is_usable.then(|| ResponseSource::Cached(Arc::clone(result)))
             }
             ResponseState::InFlight(fetch) if self.validators == request.validators => {
                 let fetch = fetch.upgrade()?;
-                Some(Source::Joined(fetch, self.sent_at, self.tracker.clone()))
+                Some(ResponseSource::Joined(fetch, self.sent_at, self.tracker.clone()))
             }
             ResponseState::InFlight(_) => None,
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::filter_process::FilterProcesses;
-use crate::jq::{self, FilterError, Rule};
+use crate::jq::{self, FilterError, JqRule};
 use crate::runtime::worker_process::{Worker, WorkerError};
 use crate::text::{printable, truncate};
 
@@ -14,17 +14,17 @@ use crate::text::{printable, truncate};
 const TIME: Duration = Duration::from_secs(60);
 const NAME_BYTES: usize = 256;
 
-pub struct Filter {
+pub struct ChartFilter {
     processes: FilterProcesses,
-    rule: Arc<Rule>,
+    rule: Arc<JqRule>,
     cancel: CancellationToken,
     worker: Option<Worker>,
     spent: Duration,
 }
 
-impl Filter {
+impl ChartFilter {
     #[must_use]
-    pub fn new(processes: FilterProcesses, rule: Arc<Rule>, cancel: CancellationToken) -> Self {
+    pub fn new(processes: FilterProcesses, rule: Arc<JqRule>, cancel: CancellationToken) -> Self {
         Self {
             processes,
             rule,

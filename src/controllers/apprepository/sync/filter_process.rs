@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::jq::{self, Evaluator};
-use crate::runtime::worker_process::{Framing, ProcessLimits, Program, Usage, WorkerProcesses, limit_cpu, serve};
+use crate::jq::{self, FilterEvaluator};
+use crate::runtime::worker_process::{
+    Framing, ProcessLimits, ProcessUsage, Program, WorkerProcesses, limit_cpu, serve,
+};
 
 /// Not a subcommand, so that help does not list it.
 const ARGUMENT: &str = "__filter";
@@ -30,13 +32,13 @@ pub struct FilterProcesses {
     pub(super) processes: WorkerProcesses,
     /// Memory of the values of one filter in bytes.
     pub(super) memory: u64,
-    pub(super) limits: jq::Limits,
+    pub(super) limits: jq::FilterLimits,
 }
 
 impl FilterProcesses {
     /// Uses the binary at `path`. Its children limit their values to `memory` bytes.
     #[must_use]
-    pub fn new(path: PathBuf, memory: u64, limits: jq::Limits) -> Self {
+    pub fn new(path: PathBuf, memory: u64, limits: jq::FilterLimits) -> Self {
         let program = Program {
             paths: vec![path],
             name: "portolan-worker",
@@ -50,7 +52,7 @@ impl FilterProcesses {
             max_response: MAX_RESPONSE,
             max_memory: None,
         };
-        let is_reusable = |usage: Usage| usage.memory.is_some_and(|bytes| bytes <= MAX_KEPT);
+        let is_reusable = |usage: ProcessUsage| usage.memory.is_some_and(|bytes| bytes <= MAX_KEPT);
         Self {
             processes: WorkerProcesses::new(program, is_reusable),
             memory,
@@ -72,7 +74,7 @@ pub fn serve_if_child(arguments: impl IntoIterator<Item = OsString>) -> Option<E
     let cpu_time = Duration::from_secs(arguments.next()?.to_str()?.parse().ok()?);
     // Panics are answers; their messages would fill the pipe, which the parent reads only at the end.
     std::panic::set_hook(Box::new(|_| {}));
-    let mut evaluator = Evaluator::default();
+    let mut evaluator = FilterEvaluator::default();
     let answer = move |request: Vec<u8>| {
         if jq::is_load_request(&request) {
             // If it fails, the deadline of the parent remains.

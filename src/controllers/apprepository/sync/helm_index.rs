@@ -7,13 +7,13 @@ use std::sync::Arc;
 use tracing::Span;
 
 use super::chart_rows::{BuiltRows, RowBuilder, RowError, RowSettings};
-use super::filter::Filter;
+use super::filter::ChartFilter;
 use super::filter_process::process_memory;
 use super::index_cache::IndexCache;
 use super::request::{SyncAborted, SyncError};
 use super::shrink_guard as guard;
 use super::verify::{FullDecode, full_decode};
-use super::{Decoded, Prepared, Retain, Run, spool_error};
+use super::{DecodedRows, Prepared, Retain, SyncerRun, spool_error};
 use crate::budget::{Exhausted, Reservation, WorkError};
 use crate::catalog::{self, Baseline, DigestUpdate, OciRemovals, Refused};
 use crate::controllers::apprepository::SHRINK_REFUSED;
@@ -22,13 +22,13 @@ use crate::helm::index::{self, DecodeError, DecodeLimits, SharedSplit, Summary};
 use crate::http::{Body, Validators};
 use crate::jq::FilterError;
 
-impl Run<'_> {
+impl SyncerRun<'_> {
     pub(super) async fn decode(&self, body: Body, digests: &SharedSplit) -> Result<Prepared, SyncAborted> {
         let (sha256, validators) = (body.sha256.clone(), body.validators.clone());
         // If the incremental decoder panics, the full decoder may still work.
         for is_incremental in [true, false] {
             let decoded = self.decode_once(is_incremental, body.clone(), digests.clone());
-            if let Ok(prepared) = decoded.await? {
+            if let Some(prepared) = decoded.await? {
                 return Ok(prepared);
             }
             tracing::error!(sha256, "index decoder panicked");
@@ -39,16 +39,17 @@ impl Run<'_> {
         Ok(Prepared::Refused(refused))
     }
 
-    /// Decodes on a blocking thread, since an index may take a second and a filter longer.
+    /// Decodes on a blocking thread, since an index may take a second and a filter longer. Returns `None` if the decoder
+    /// panicked.
     async fn decode_once(
         &self,
         is_incremental: bool,
         body: Body,
         shared: SharedSplit,
-    ) -> Result<Result<Prepared, DecoderPanicked>, SyncAborted> {
+    ) -> Result<Option<Prepared>, SyncAborted> {
         let permits = match self.reserve(self.syncer.context.index_memory).await {
             Ok(permits) => permits,
-            Err(error) => return Ok(Ok(Prepared::Failed(resource_exhausted(&error)))),
+            Err(error) => return Ok(Some(Prepared::Failed(resource_exhausted(&error)))),
         };
         // Read only now: it is a part of the reserved memory.
         let cache = if is_incremental {
@@ -66,8 +67,8 @@ impl Run<'_> {
         };
         let (outcome, WorkPermits { mut memory, .. }) = match self.compute(work).await {
             Ok(done) => done,
-            Err(WorkError::Exhausted(error)) => return Ok(Ok(Prepared::Failed(resource_exhausted(&error)))),
-            Err(WorkError::Panicked) => return Ok(Err(DecoderPanicked)),
+            Err(WorkError::Exhausted(error)) => return Ok(Some(Prepared::Failed(resource_exhausted(&error)))),
+            Err(WorkError::Panicked) => return Ok(None),
         };
         memory.shrink(outcome.0.rows.spool.commit_memory());
         let DecodeOutcome {
@@ -82,7 +83,7 @@ impl Run<'_> {
             digests,
             memory,
         };
-        self.conclude(index, sha256, validators).map(Ok)
+        self.conclude(index, sha256, validators).map(Some)
     }
 
     /// Reserves memory for work, and for the process of its filter.
@@ -153,7 +154,7 @@ impl Run<'_> {
                     let reason = "another chart of the index has the same name";
                     summary.skipped.add(&chart, None, reason);
                 }
-                self.check_shrink(Decoded {
+                self.check_shrink(DecodedRows {
                     spool,
                     filtered_out,
                     summary,
@@ -183,9 +184,9 @@ impl Run<'_> {
         RowBuilder::new(settings, self.filter())
     }
 
-    fn filter(&self) -> Option<Filter> {
+    fn filter(&self) -> Option<ChartFilter> {
         let rule = Arc::new(self.request.spec.filter.clone()?);
-        Some(Filter::new(
+        Some(ChartFilter::new(
             self.syncer.context.filters.clone(),
             rule,
             self.attempt.canceled.clone(),
@@ -255,7 +256,7 @@ impl Run<'_> {
         error.is_transient() && !is_third
     }
 
-    pub(super) fn check_shrink(&self, mut decoded: Decoded) -> Prepared {
+    pub(super) fn check_shrink(&self, mut decoded: DecodedRows) -> Prepared {
         let allowed = self.request.spec.allow_shrink.as_deref();
         let Err(shrunk) = guard::check(self.baseline.as_ref(), &decoded.summary, allowed) else {
             return Prepared::Index(Box::new(decoded));
@@ -295,8 +296,6 @@ pub(super) struct WorkPermits {
     pub(super) memory: Reservation,
     _filter: Option<Reservation>,
 }
-
-struct DecoderPanicked;
 
 struct DecodedIndex {
     result: Result<Summary, DecodeError<RowError>>,

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::Run;
+use super::SyncerRun;
 use super::chart_rows::BuiltRows;
 use super::request::SyncAborted;
 use crate::api::NamespacedName;
@@ -140,7 +140,7 @@ pub(super) fn chart_digest(CacheEntry { key, chart }: CacheEntry, outcome: Chart
     }
 }
 
-impl Run<'_> {
+impl SyncerRun<'_> {
     /// Loads the cache of the index. Returns `None` if the system has no random numbers.
     pub(super) async fn index_cache(&self) -> Result<Option<IndexCache>, SyncAborted> {
         let spec = &self.request.spec;

@@ -32,7 +32,7 @@ use tracing::Instrument;
 
 use super::decision::{SyncMode, is_unmodified};
 use super::metrics::RepositoryMetrics;
-use super::running_syncs::Attempt;
+use super::running_syncs::SyncAttempt;
 use super::secrets::source::CredentialSource;
 use super::spec::{RepositoryKind, RepositorySpec};
 use crate::api::NamespacedName;
@@ -94,8 +94,8 @@ impl Syncer {
     }
 
     /// Runs one sync and records its outcome. All failures outside the database are part of the outcome.
-    pub async fn sync(&self, request: SyncRequest, attempt: Attempt) -> Result<SyncResult, SyncAborted> {
-        let run = |request, ignore_cache| Run {
+    pub async fn sync(&self, request: SyncRequest, attempt: SyncAttempt) -> Result<SyncResult, SyncAborted> {
+        let run = |request, ignore_cache| SyncerRun {
             syncer: self,
             request,
             attempt: attempt.clone(),
@@ -114,10 +114,10 @@ impl Syncer {
     }
 }
 
-struct Run<'a> {
+struct SyncerRun<'a> {
     syncer: &'a Syncer,
     request: SyncRequest,
-    attempt: Attempt,
+    attempt: SyncAttempt,
     secret_versions: String,
     baseline: Option<Baseline>,
     /// Ignores stored digests, because the charts changed during the sync.
@@ -130,10 +130,10 @@ enum Prepared {
     /// The body was refused, now or by an earlier sync.
     Refused(Refused),
     Failed(SyncError),
-    Index(Box<Decoded>),
+    Index(Box<DecodedRows>),
 }
 
-struct Decoded {
+struct DecodedRows {
     spool: Spool,
     filtered_out: HashSet<String>,
     summary: Summary,
@@ -166,7 +166,7 @@ enum Retain {
     Charts(HashMap<String, RetainedPart>),
 }
 
-impl Run<'_> {
+impl SyncerRun<'_> {
     const fn catalog(&self) -> &Catalog {
         &self.syncer.context.catalog
     }

@@ -88,10 +88,10 @@ mod tests {
             assert!(limits.index + process_memory(limits.filter) <= share, "{limits:?}");
             assert!(limits.index >= MIB && limits.filter >= MIB, "{limits:?}");
             assert!(
-                archive::Limits::default().within(limits.archive).memory() <= share,
+                archive::ArchiveLimits::default().within(limits.archive).memory() <= share,
                 "{limits:?}"
             );
-            let icon = icon::Limits::default().within(limits.icon);
+            let icon = icon::IconLimits::default().within(limits.icon);
             assert!(icon::COPIES * icon.bytes as u64 + icon.memory() <= share, "{limits:?}");
             assert_eq!(lowered.is_empty(), budget >= 256 * MIB, "{lowered:?}");
         }

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::io::{Read, Seek};
 
-use super::Run;
+use super::SyncerRun;
 use super::chart_rows::{BuiltRows, RowBuilder, RowError};
 use super::helm_index::decode_all;
 use super::request::SyncAborted;
-use crate::catalog::Fingerprint;
+use crate::catalog::ChartFingerprint;
 use crate::helm::index::{DecodeError, DecodeLimits, Summary};
 
 pub(super) struct FullDecode {
@@ -23,7 +23,7 @@ pub(super) fn full_decode(input: impl Read + Seek, limits: &DecodeLimits, mut bu
     }
 }
 
-impl Run<'_> {
+impl SyncerRun<'_> {
     /// Returns the first difference. Stored rows stand for unchanged charts.
     pub(super) async fn find_difference(
         &self,
@@ -43,7 +43,7 @@ impl Run<'_> {
         }
         let stored = self.catalog().fingerprints(&self.request.spec.name).await?;
         let unchanged = rows.unchanged.iter().filter_map(|chart| chart.chart_id.as_ref());
-        let mut actual: HashMap<&String, Option<&Fingerprint>> =
+        let mut actual: HashMap<&String, Option<&ChartFingerprint>> =
             unchanged.map(|chart_id| (chart_id, stored.get(chart_id))).collect();
         actual.extend(
             rows.fingerprints

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use crate::api::AppRepository;
-use crate::catalog::{Handled, Record, State};
+use crate::catalog::{Handled, Record, RecordState};
 use crate::controllers::apprepository::decision::handled;
 use crate::controllers::apprepository::spec::{Defaults, RepositorySpec};
 
@@ -39,9 +39,9 @@ pub fn synced(spec: &RepositorySpec) -> Record {
         handled: handled(spec, &Handled::default()),
         last_attempt: Some(at("2026-01-01T10:00:05Z")),
         last_success: Some(at("2026-01-01T10:00:06Z")),
-        state: State {
+        state: RecordState {
             ready: Some(true),
-            ..State::default()
+            ..RecordState::default()
         },
         trusted: true,
         ..Record::default()

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::NamespacedName;
 use crate::budget::Budgets;
-use crate::catalog::{self, Catalog, Database, FilesMode, Handled, Record, State};
+use crate::catalog::{self, Catalog, Database, FilesMode, Handled, Record, RecordState};
 use crate::controllers::apprepository::chart_files;
 use crate::controllers::apprepository::decision::{SyncDecision, decide, handled, until_due};
 use crate::controllers::apprepository::origin::{Directory, Origin};
@@ -23,13 +23,13 @@ use crate::controllers::apprepository::running_syncs::RunningSyncs;
 use crate::controllers::apprepository::spec::{Defaults, RepositorySpec};
 use crate::controllers::apprepository::sync::filter_process::FilterProcesses;
 use crate::controllers::apprepository::sync::object_limits::ObjectLimits;
-use crate::controllers::apprepository::{ControllerMetrics, Options, SyncOptions, setup};
+use crate::controllers::apprepository::{AppRepositoryMetrics, Options, SyncOptions, setup};
 use crate::controllers::{SetupContext, Source};
 use crate::helm::archive;
 use crate::http::{self, FetchLimits, Fetcher};
 use crate::jq;
 use crate::runtime::controller::{self, Action, Class, Key, Reconcile, ReconcileError, WorkerPool};
-use crate::runtime::workqueue::{self as queue, Priority, Queue, Settings};
+use crate::runtime::workqueue::{self as queue, Priority, Queue, QueueSettings};
 
 const START: &str = "2026-01-01T00:05:00Z";
 
@@ -73,10 +73,10 @@ impl Schedule {
             spec_hash: Some(spec.spec_hash.clone()),
             handled: handled(spec, &Handled::default()),
             last_attempt: Some(now),
-            state: State {
+            state: RecordState {
                 ready: Some(!self.stalls),
                 stalled: self.stalls,
-                ..State::default()
+                ..RecordState::default()
             },
             trusted: true,
             ..Record::default()
@@ -86,13 +86,16 @@ impl Schedule {
     /// Runs after an event at [`START`]. Returns the time of each attempt after that, relative to its tick.
     async fn run(self: &Arc<Self>, time: Duration) -> Vec<Duration> {
         let mut registry = Registry::default();
-        let queue = Queue::new(Settings::default(), &queue::Metrics::register(&mut registry));
+        let queue = Queue::new(
+            QueueSettings::default(),
+            &queue::WorkqueueMetrics::register(&mut registry),
+        );
         let class = Class {
             name: crate::controllers::apprepository::NAME,
             workers: 1,
             reconciler: Arc::clone(self) as Arc<dyn Reconcile>,
         };
-        let metrics = controller::Metrics::register(&mut registry);
+        let metrics = controller::WorkerMetrics::register(&mut registry);
         tokio::spawn(
             WorkerPool::new(queue.clone(), vec![class], crate::budget::Budgets::default(), metrics)
                 .run(CancellationToken::new()),
@@ -209,13 +212,13 @@ fn options() -> Options {
             budgets: Budgets::default(),
             objects: ObjectLimits::default(),
             // No repository has a filter.
-            filters: FilterProcesses::new(PathBuf::new(), 0, jq::Limits::default()),
+            filters: FilterProcesses::new(PathBuf::new(), 0, jq::FilterLimits::default()),
         },
-        chart_files: chart_files::Settings {
+        chart_files: chart_files::FilesSettings {
             mode: FilesMode::None,
             icons: false,
-            archive: archive::Limits::default(),
-            icon: chart_files::icon_decoder::Limits::default(),
+            archive: archive::ArchiveLimits::default(),
+            icon: chart_files::icon_decoder::IconLimits::default(),
         },
         import_after_sync: false,
         allowed_directories: Vec::new(),
@@ -261,25 +264,25 @@ async fn healthy_and_stalled_repositories_are_synced_at_their_ticks_though_the_t
         fs::write(directory.path().join(name).join("index.yaml"), index).unwrap();
     }
     let database = Database::Sqlite(directory.path().join("portolan.db"));
-    let catalog = Catalog::open(&catalog::Settings::new(database)).await.unwrap();
+    let catalog = Catalog::open(&catalog::CatalogSettings::new(database)).await.unwrap();
     let mut registry = Registry::default();
     let options = options();
-    let settings = Settings {
+    let settings = QueueSettings {
         classes: options.classes().into(),
-        ..Settings::default()
+        ..QueueSettings::default()
     };
     let context = SetupContext {
         ownership: crate::runtime::ownership::OwnershipFilter::all(),
         source: Source::Directory(directory.path().to_owned()),
-        queue: Queue::new(settings, &queue::Metrics::register(&mut registry)),
+        queue: Queue::new(settings, &queue::WorkqueueMetrics::register(&mut registry)),
         budgets: crate::budget::Budgets::default(),
         stopping: CancellationToken::new(),
     };
     let origin = Origin::Directory(Directory::new(directory.path()).unwrap());
-    let metrics = ControllerMetrics::register(&mut registry);
+    let metrics = AppRepositoryMetrics::register(&mut registry);
     let parts = setup(&context, &options, &catalog, origin, &metrics);
     let controller = parts.into_controller(&context, &options);
-    let metrics = controller::Metrics::register(&mut registry);
+    let metrics = controller::WorkerMetrics::register(&mut registry);
     tokio::spawn(
         WorkerPool::new(context.queue, controller.classes, context.budgets, metrics).run(CancellationToken::new()),
     );

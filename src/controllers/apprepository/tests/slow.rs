@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::catalog::{Handled, Record, State};
+use crate::catalog::{Handled, Record, RecordState};
 use crate::controllers::apprepository::decision::{
     SyncDecision, SyncMode, decide, handled, is_slow, retry_at, slow_syncs, until_next,
 };
@@ -36,11 +36,11 @@ fn held(spec: &RepositorySpec, seconds: u64) -> Record {
         spec_hash: Some(spec.spec_hash.clone()),
         handled: handled(spec, &Handled::default()),
         last_attempt: Some(failed),
-        state: State {
+        state: RecordState {
             ready: Some(false),
             failures: 1,
             retry_at: retry_at(Some(Duration::from_secs(seconds)), failed),
-            ..State::default()
+            ..RecordState::default()
         },
         trusted: true,
         ..Record::default()
@@ -66,7 +66,7 @@ fn three_syncs_in_a_row_without_a_response_make_a_repository_slow_until_one_succ
         !is_slow("https://mended.example.com", &record),
         "another server may respond"
     );
-    record.state = State::default();
+    record.state = RecordState::default();
     assert!(!is_slow(URL, &record));
 }
 

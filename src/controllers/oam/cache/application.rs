@@ -42,7 +42,7 @@ struct Inner {
     decoded_bytes: u64,
     too_large: Option<u64>,
     /// `None` if it is left out.
-    contents: Option<Arc<Contents>>,
+    contents: Option<Arc<ApplicationContents>>,
 }
 
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ impl StatusOutline {
 }
 
 #[derive(Debug)]
-struct Contents {
+struct ApplicationContents {
     text: Compressed,
     _memory: Reservation,
 }
@@ -87,13 +87,13 @@ pub enum UnpackError {
 
 /// An Application as a pass needs it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Decoded {
+pub struct DecodedApplication {
     pub app: Application,
     /// The memory that it would take, if that is too much: then it has no spec, and can only be deleted.
     pub too_large: Option<u64>,
 }
 
-impl Decoded {
+impl DecodedApplication {
     /// Leaves out a spec or a status that takes too much memory. Fails if the Application is invalid.
     pub fn of(raw: Raw<Application>) -> Result<Self, Box<InvalidObject>> {
         let bytes = parsed_bytes(raw.text());
@@ -119,13 +119,18 @@ impl Decoded {
 impl CachedApplication {
     /// Converts an Application. `names` are the labels and annotations that are read without a pass.
     #[must_use]
-    pub fn new(Decoded { app, too_large }: &Decoded, names: &[&str], has_steps: bool, budget: &Budget) -> Self {
+    pub fn new(
+        DecodedApplication { app, too_large }: &DecodedApplication,
+        names: &[&str],
+        has_steps: bool,
+        budget: &Budget,
+    ) -> Self {
         let text = serde_json::to_string(app).unwrap_or_default();
         let contents = Compressed::encode(Format::Zstd, text.as_bytes()).ok().and_then(|text| {
             let bytes = OBJECT_BYTES + text.data.len();
             let namespace = app.metadata.namespace.as_deref().unwrap_or_default();
             let _memory = budget.try_share(namespace, bytes as u64)?;
-            Some(Arc::new(Contents { text, _memory }))
+            Some(Arc::new(ApplicationContents { text, _memory }))
         });
         Self(Arc::new(Inner {
             meta: outline(&app.metadata, names),
@@ -174,12 +179,12 @@ impl CachedApplication {
     }
 
     /// Returns `None` if it is left out.
-    pub fn unpack(&self) -> Result<Option<Decoded>, UnpackError> {
+    pub fn unpack(&self) -> Result<Option<DecodedApplication>, UnpackError> {
         let Some(contents) = &self.0.contents else {
             return Ok(None);
         };
         let text = contents.text.decode(MAX_TEXT_BYTES)?;
-        Ok(Some(Decoded {
+        Ok(Some(DecodedApplication {
             app: serde_json::from_slice(&text)?,
             too_large: self.0.too_large,
         }))
@@ -249,7 +254,7 @@ mod tests {
     }
 
     fn cached(app: &Application, limit: u64) -> CachedApplication {
-        let decoded = Decoded {
+        let decoded = DecodedApplication {
             app: app.clone(),
             too_large: None,
         };
@@ -260,7 +265,8 @@ mod tests {
     fn an_application_that_takes_too_much_memory_has_no_spec_and_can_be_deleted() {
         let hostile = json!({ "list": vec![json!({ "a": 0 }); 100_000] });
         let large = app(|app| app["spec"]["components"][0]["properties"] = hostile);
-        let decoded = Decoded::of(serde_json::from_value(serde_json::to_value(large).unwrap()).unwrap()).unwrap();
+        let decoded =
+            DecodedApplication::of(serde_json::from_value(serde_json::to_value(large).unwrap()).unwrap()).unwrap();
         assert!(decoded.too_large.is_some_and(|bytes| bytes > 64 << 20));
         assert_eq!(decoded.app.spec, ApplicationSpec::default());
         assert!(decoded.app.status.as_ref().unwrap().latest_revision.is_some());

@@ -16,12 +16,12 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 
 /// Enqueues Applications. Never blocks.
 #[derive(Clone)]
-pub struct EventHandler {
+pub struct CacheEventHandler {
     pub queue: Queue<Key>,
     pub applications: Store<Cached<CachedApplication>>,
 }
 
-impl EventHandler {
+impl CacheEventHandler {
     pub fn on_application(&self, change: &Change<Cached<CachedApplication>>) {
         match change {
             Change::Applied { old, new, is_listed } => {

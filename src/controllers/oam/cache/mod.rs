@@ -14,8 +14,8 @@ use kube::core::{DeserializeGuard, ObjectMeta};
 use kube::{Client, ResourceExt};
 use parking_lot::RwLock;
 
-pub use application::{CachedApplication, Decoded, StatusOutline};
-pub use event_handler::{EventHandler, key};
+pub use application::{CachedApplication, DecodedApplication, StatusOutline};
+pub use event_handler::{CacheEventHandler, key};
 pub use steps::StepOutline;
 pub use stored::{CachedRevision, CachedTracker};
 
@@ -80,7 +80,7 @@ impl Caches {
     }
 
     /// The selector applies to Applications only: their revisions and trackers have no labels of the user.
-    pub fn sources(&self, client: &Client, selection: &Selection, handler: EventHandler) -> Vec<Task> {
+    pub fn sources(&self, client: &Client, selection: &Selection, handler: CacheEventHandler) -> Vec<Task> {
         let handler = Arc::new(handler);
         let on_application = Arc::clone(&handler);
         let (budget, has_steps) = (self.budget.clone(), self.has_steps);
@@ -90,7 +90,7 @@ impl Caches {
             ErrorPolicy::Optional,
             self.applications.clone(),
             move |raw: Raw<Application>| {
-                let decoded = Decoded::of(raw);
+                let decoded = DecodedApplication::of(raw);
                 let app =
                     decoded.map(|decoded| CachedApplication::new(&decoded, READ_WITHOUT_PASS, has_steps, &budget));
                 DeserializeGuard(app.map_err(|invalid| *invalid)).into()
@@ -123,7 +123,7 @@ impl Caches {
     }
 
     /// Stores an Application as we have written it, before the watch delivers it.
-    pub fn assume_application(&self, app: &Decoded) {
+    pub fn assume_application(&self, app: &DecodedApplication) {
         let cached = CachedApplication::new(app, READ_WITHOUT_PASS, self.has_steps, &self.budget);
         self.applications.assume(Cached::Object(Arc::new(cached)));
     }

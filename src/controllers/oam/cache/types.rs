@@ -22,7 +22,7 @@ pub(super) struct Types {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Part {
+enum TypePart {
     /// First, so that these are kept if there are too many.
     Revision,
     Name,
@@ -44,20 +44,20 @@ impl Types {
 
     /// Returns true if a definition may be used, in any version.
     pub(super) fn may_contain(&self, kind: DefinitionKind, name: &str) -> bool {
-        !self.are_all || self.contain(kind, Part::Name, name)
+        !self.are_all || self.contain(kind, TypePart::Name, name)
     }
 
     /// Returns true if a revision of a definition may be used. If a spec names too many, some are unknown.
     pub(super) fn may_contain_revision(&self, kind: DefinitionKind, revision: &str) -> bool {
-        self.contain(kind, Part::Revision, revision)
+        self.contain(kind, TypePart::Revision, revision)
     }
 
-    fn contain(&self, kind: DefinitionKind, part: Part, name: &str) -> bool {
+    fn contain(&self, kind: DefinitionKind, part: TypePart, name: &str) -> bool {
         self.named_elsewhere.contains(&kind) || self.hashes.contains(&hash(kind, part, name))
     }
 }
 
-fn hash(kind: DefinitionKind, part: Part, name: &str) -> u64 {
+fn hash(kind: DefinitionKind, part: TypePart, name: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     (kind, part, name).hash(&mut hasher);
     hasher.finish()
@@ -65,7 +65,7 @@ fn hash(kind: DefinitionKind, part: Part, name: &str) -> u64 {
 
 #[derive(Default)]
 struct Named {
-    parts: BTreeSet<(Part, u64)>,
+    parts: BTreeSet<(TypePart, u64)>,
     elsewhere: Vec<DefinitionKind>,
 }
 
@@ -145,9 +145,10 @@ impl Named {
         let Ok(parsed) = TypeName::parse(type_) else { return };
         if let Some(revision) = parsed.revision_name() {
             self.parts
-                .insert((Part::Revision, hash(kind, Part::Revision, &revision)));
+                .insert((TypePart::Revision, hash(kind, TypePart::Revision, &revision)));
         }
-        self.parts.insert((Part::Name, hash(kind, Part::Name, parsed.name)));
+        self.parts
+            .insert((TypePart::Name, hash(kind, TypePart::Name, parsed.name)));
     }
 }
 

@@ -2,22 +2,22 @@ use std::collections::{BTreeSet, HashSet};
 
 use serde_json::Value;
 
-use super::decide::{Decision, decide, is_managed};
-use super::failures::Failures;
+use super::decide::{GarbageDecision, decide, is_managed};
+use super::failures::CollectFailures;
 use super::{Collector, Subject};
 use crate::api::oam::ManagedResource;
 use crate::controllers::oam::clusters::ClusterError;
 use crate::controllers::oam::objects::{CachedObject, ObjectError, ObjectId};
 use crate::controllers::oam::trackers::{Inventory, Owners, ResourceKey, Tracker, display_name};
 
-pub(super) struct Candidate<'a> {
+pub(super) struct GarbageCandidate<'a> {
     pub tracker: &'a Tracker,
     pub entry: &'a ManagedResource,
-    pub state: State,
+    pub state: EntryState,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum State {
+pub(super) enum EntryState {
     /// The object does not exist, or does not belong to the Application.
     Gone,
     /// The cache lacks the object. It may be older than the object.
@@ -37,16 +37,16 @@ pub(super) enum State {
     Unreachable(ClusterError),
 }
 
-impl State {
+impl EntryState {
     fn of(live: Option<&Value>, subject: &Subject<'_>, entry: &ManagedResource) -> Self {
         let Some(live) = live.filter(|live| is_managed(live, &subject.app.name)) else {
             return Self::Gone;
         };
         match decide(subject, entry, live) {
-            Decision::Leave => Self::Gone,
-            Decision::Release(patch) => Self::Release(patch),
-            Decision::Delete { uid } => Self::Delete { uid },
-            Decision::Wait => Self::Waiting,
+            GarbageDecision::Leave => Self::Gone,
+            GarbageDecision::Release(patch) => Self::Release(patch),
+            GarbageDecision::Delete { uid } => Self::Delete { uid },
+            GarbageDecision::Wait => Self::Waiting,
         }
     }
 
@@ -66,7 +66,7 @@ impl State {
 }
 
 impl Collector {
-    pub(super) fn candidates<'a>(&self, subject: &Subject<'_>, inventory: &'a Inventory) -> Vec<Candidate<'a>> {
+    pub(super) fn candidates<'a>(&self, subject: &Subject<'_>, inventory: &'a Inventory) -> Vec<GarbageCandidate<'a>> {
         let owners = Owners::of(inventory);
         let deleting = inventory.all().filter(|tracker| tracker.is_deleting());
         let is_owned = |tracker: &Tracker, entry: &ManagedResource| {
@@ -80,19 +80,24 @@ impl Collector {
             .collect()
     }
 
-    fn candidate<'a>(&self, subject: &Subject<'_>, tracker: &'a Tracker, entry: &'a ManagedResource) -> Candidate<'a> {
-        Candidate {
+    fn candidate<'a>(
+        &self,
+        subject: &Subject<'_>,
+        tracker: &'a Tracker,
+        entry: &'a ManagedResource,
+    ) -> GarbageCandidate<'a> {
+        GarbageCandidate {
             tracker,
             entry,
             state: self.cached(subject, entry),
         }
     }
 
-    fn cached(&self, subject: &Subject<'_>, entry: &ManagedResource) -> State {
+    fn cached(&self, subject: &Subject<'_>, entry: &ManagedResource) -> EntryState {
         match self.objects.cached(&ObjectId::of_entry(entry)) {
-            CachedObject::Found(live) => State::of(Some(&live), subject, entry),
-            CachedObject::Absent => State::Unconfirmed,
-            CachedObject::Unknown => State::Unknown,
+            CachedObject::Found(live) => EntryState::of(Some(&live), subject, entry),
+            CachedObject::Absent => EntryState::Unconfirmed,
+            CachedObject::Unknown => EntryState::Unknown,
         }
     }
 
@@ -100,17 +105,17 @@ impl Collector {
     pub(super) async fn look_up(
         &self,
         subject: &Subject<'_>,
-        candidates: &mut [Candidate<'_>],
+        candidates: &mut [GarbageCandidate<'_>],
         confirms_all: bool,
-        failures: &mut Failures,
+        failures: &mut CollectFailures,
     ) {
         let kept: HashSet<_> = (candidates.iter())
             .filter(|candidate| candidate.state.is_existing())
             .map(|candidate| candidate.tracker.name())
             .collect();
-        let is_read = |candidate: &Candidate<'_>| match candidate.state {
-            State::Unknown => true,
-            State::Unconfirmed => confirms_all || !kept.contains(candidate.tracker.name()),
+        let is_read = |candidate: &GarbageCandidate<'_>| match candidate.state {
+            EntryState::Unknown => true,
+            EntryState::Unconfirmed => confirms_all || !kept.contains(candidate.tracker.name()),
             _ => false,
         };
         let reads =
@@ -120,14 +125,14 @@ impl Collector {
         self.leave_removed_clusters(subject, candidates, failures).await;
     }
 
-    async fn read(&self, subject: &Subject<'_>, candidate: &Candidate<'_>) -> Result<State, String> {
+    async fn read(&self, subject: &Subject<'_>, candidate: &GarbageCandidate<'_>) -> Result<EntryState, String> {
         let entry = candidate.entry;
         match self.objects.get(&ObjectId::of_entry(entry)).await {
-            Ok(live) => Ok(State::of(live.as_ref(), subject, entry)),
-            Err(ObjectError::NotInstalled { .. }) => Ok(State::Gone),
-            Err(ObjectError::Cluster(error)) => Ok(State::Unreachable(error)),
+            Ok(live) => Ok(EntryState::of(live.as_ref(), subject, entry)),
+            Err(ObjectError::NotInstalled { .. }) => Ok(EntryState::Gone),
+            Err(ObjectError::Cluster(error)) => Ok(EntryState::Unreachable(error)),
             Err(ObjectError::Api(error)) if error.is_forbidden() && self.is_gone(subject, entry).await => {
-                Ok(State::Gone)
+                Ok(EntryState::Gone)
             }
             Err(error) => Err(format!("failed to get {}: {error}", display_name(entry))),
         }
@@ -137,8 +142,8 @@ impl Collector {
     async fn leave_removed_clusters(
         &self,
         subject: &Subject<'_>,
-        candidates: &mut [Candidate<'_>],
-        failures: &mut Failures,
+        candidates: &mut [GarbageCandidate<'_>],
+        failures: &mut CollectFailures,
     ) {
         if !subject.is_deleting {
             return;
@@ -148,11 +153,11 @@ impl Collector {
             .collect();
         for cluster in removed {
             let state = match self.objects.clusters().is_gone(&cluster).await {
-                Ok(true) => State::Gone,
+                Ok(true) => EntryState::Gone,
                 Ok(false) => continue,
                 Err(error) => {
                     failures.push(format!("failed to look for cluster {cluster}: {error}"));
-                    State::Failed
+                    EntryState::Failed
                 }
             };
             for candidate in candidates.iter_mut() {
@@ -167,7 +172,7 @@ impl Collector {
     /// could not tell, and the Application would stay.
     async fn is_gone(&self, subject: &Subject<'_>, entry: &ManagedResource) -> bool {
         let live = self.objects.as_controller().read(&ObjectId::of_entry(entry)).await;
-        live.is_ok_and(|live| State::of(live.as_ref(), subject, entry) == State::Gone)
+        live.is_ok_and(|live| EntryState::of(live.as_ref(), subject, entry) == EntryState::Gone)
     }
 
     /// Returns the trackers of the history whose objects are gone or belong to newer trackers.
@@ -183,68 +188,76 @@ impl Collector {
                 .owned_by(tracker)
                 .map(|entry| self.candidate(subject, tracker, entry))
                 .collect();
-            let is_needed = |candidate: &Candidate<'_>| {
-                !matches!(candidate.state, State::Gone | State::Unconfirmed | State::Unknown)
+            let is_needed = |candidate: &GarbageCandidate<'_>| {
+                !matches!(
+                    candidate.state,
+                    EntryState::Gone | EntryState::Unconfirmed | EntryState::Unknown
+                )
             };
             if candidates.iter().any(is_needed) {
                 continue;
             }
             // A tracker whose objects can't be read is kept.
-            self.look_up(subject, &mut candidates, true, &mut Failures::default())
+            self.look_up(subject, &mut candidates, true, &mut CollectFailures::default())
                 .await;
-            if candidates.iter().all(|candidate| candidate.state == State::Gone) {
+            if candidates.iter().all(|candidate| candidate.state == EntryState::Gone) {
                 empty.push(tracker);
             }
         }
         empty
     }
 
-    pub(super) async fn write(&self, candidates: &mut [Candidate<'_>], failures: &mut Failures) {
-        let is_written =
-            |candidate: &Candidate<'_>| matches!(candidate.state, State::Delete { .. } | State::Release(_));
+    pub(super) async fn write(&self, candidates: &mut [GarbageCandidate<'_>], failures: &mut CollectFailures) {
+        let is_written = |candidate: &GarbageCandidate<'_>| {
+            matches!(candidate.state, EntryState::Delete { .. } | EntryState::Release(_))
+        };
         let writes =
             positions(candidates, is_written).map(async |(index, candidate)| (index, self.apply(candidate).await));
         let states = self.concurrently(writes).await;
         update(candidates, states, failures);
     }
 
-    async fn apply(&self, candidate: &Candidate<'_>) -> Result<State, String> {
+    async fn apply(&self, candidate: &GarbageCandidate<'_>) -> Result<EntryState, String> {
         let id = ObjectId::of_entry(candidate.entry);
         let (action, result, state) = match &candidate.state {
-            State::Delete { uid } => {
+            EntryState::Delete { uid } => {
                 let result = self.objects.delete(&id, uid).await;
-                ("delete", result, State::Waiting)
+                ("delete", result, EntryState::Waiting)
             }
-            State::Release(patch) => {
+            EntryState::Release(patch) => {
                 let result = self.objects.patch(&id, patch, false).await;
-                ("release", result.map(|_| ()), State::Gone)
+                ("release", result.map(|_| ()), EntryState::Gone)
             }
             state => return Ok(state.clone()),
         };
         match result {
             Ok(()) => Ok(state),
-            Err(ObjectError::NotInstalled { .. }) => Ok(State::Gone),
-            Err(ObjectError::Api(error)) if error.is_not_found() => Ok(State::Gone),
+            Err(ObjectError::NotInstalled { .. }) => Ok(EntryState::Gone),
+            Err(ObjectError::Api(error)) if error.is_not_found() => Ok(EntryState::Gone),
             // The object has changed since; the next pass decides again.
-            Err(ObjectError::Api(error)) if error.is_conflict() => Ok(State::Waiting),
+            Err(ObjectError::Api(error)) if error.is_conflict() => Ok(EntryState::Waiting),
             Err(error) => Err(format!("failed to {action} {}: {error}", display_name(candidate.entry))),
         }
     }
 }
 
 fn positions<'c, 'a>(
-    candidates: &'c [Candidate<'a>],
-    is_chosen: impl Fn(&Candidate<'a>) -> bool,
-) -> impl Iterator<Item = (usize, &'c Candidate<'a>)> {
+    candidates: &'c [GarbageCandidate<'a>],
+    is_chosen: impl Fn(&GarbageCandidate<'a>) -> bool,
+) -> impl Iterator<Item = (usize, &'c GarbageCandidate<'a>)> {
     let candidates = candidates.iter().enumerate();
     candidates.filter(move |(_, candidate)| is_chosen(candidate))
 }
 
-fn update(candidates: &mut [Candidate<'_>], states: Vec<(usize, Result<State, String>)>, failures: &mut Failures) {
+fn update(
+    candidates: &mut [GarbageCandidate<'_>],
+    states: Vec<(usize, Result<EntryState, String>)>,
+    failures: &mut CollectFailures,
+) {
     for (index, state) in states {
         let state = state.unwrap_or_else(|failure| {
             failures.push(failure);
-            State::Failed
+            EntryState::Failed
         });
         if let Some(candidate) = candidates.get_mut(index) {
             candidate.state = state;

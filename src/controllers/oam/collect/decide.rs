@@ -10,7 +10,7 @@ use crate::controllers::oam::dispatch::bookkeeping::{annotation, label};
 use crate::controllers::oam::policies::{GarbageCollectStrategy, PolicyTarget};
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Decision {
+pub enum GarbageDecision {
     /// The object stays as it is.
     Leave,
     /// A JSON merge patch, after which the object no longer belongs to the Application.
@@ -48,23 +48,23 @@ fn sharers(live: &Value) -> impl Iterator<Item = NamespacedName> {
 
 /// Only the owner, which the labels name, deletes an object or removes the labels; others leave the list of sharers.
 #[must_use]
-pub fn decide(subject: &Subject<'_>, entry: &ManagedResource, live: &Value) -> Decision {
+pub fn decide(subject: &Subject<'_>, entry: &ManagedResource, live: &Value) -> GarbageDecision {
     let recorded = entry.raw.as_ref().and_then(|manifest| manifest.parse().ok());
     let target = PolicyTarget::of(recorded.as_ref().unwrap_or(live));
     if subject.read_only.contains(&target) {
-        return Decision::Leave;
+        return GarbageDecision::Leave;
     }
     let app = &subject.app.name;
     let others: Vec<_> = sharers(live).filter(|sharer| sharer != app).collect();
     if !is_owner(live, app) {
         return if is_managed(live, app) {
-            Decision::Release(change_sharers(live, &others, None))
+            GarbageDecision::Release(change_sharers(live, &others, None))
         } else {
-            Decision::Leave
+            GarbageDecision::Leave
         };
     }
     if let Some(next) = others.first() {
-        return Decision::Release(change_sharers(live, &others, Some(next)));
+        return GarbageDecision::Release(change_sharers(live, &others, Some(next)));
     }
     let is_kept = entry.skip_gc
         || subject.orphans_all
@@ -72,9 +72,9 @@ pub fn decide(subject: &Subject<'_>, entry: &ManagedResource, live: &Value) -> D
         || subject.rules.is_orphaned(&target);
     let metadata = |name: &str| live.get("metadata")?.get(name)?.as_str();
     match metadata("uid") {
-        _ if is_kept => Decision::Release(without_owner(live)),
-        Some(uid) if metadata("deletionTimestamp").is_none() => Decision::Delete { uid: uid.to_owned() },
-        _ => Decision::Wait,
+        _ if is_kept => GarbageDecision::Release(without_owner(live)),
+        Some(uid) if metadata("deletionTimestamp").is_none() => GarbageDecision::Delete { uid: uid.to_owned() },
+        _ => GarbageDecision::Wait,
     }
 }
 

@@ -12,12 +12,12 @@ pub enum CollectError {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Failures {
+pub(super) struct CollectFailures {
     named: Vec<String>,
     unnamed: usize,
 }
 
-impl Failures {
+impl CollectFailures {
     pub fn push(&mut self, failure: String) {
         if self.named.len() < MAX_NAMED {
             self.named.push(failure);

@@ -27,10 +27,10 @@ use super::objects::{ObjectError, ObjectId, Objects};
 use super::policies::{GarbageCollect, SelectedResources};
 use super::trackers::{AppIdentity, Inventory, ResourceKey, Tracker, check_mark, cluster_name};
 use crate::api::oam::{ManagedResource, labels};
-use candidates::{Candidate, State};
-pub use decide::{Decision, decide, is_managed};
+use candidates::{EntryState, GarbageCandidate};
+pub use decide::{GarbageDecision, decide, is_managed};
 pub use failures::CollectError;
-use failures::Failures;
+use failures::CollectFailures;
 
 #[derive(Clone)]
 pub struct Collector {
@@ -95,7 +95,7 @@ impl Collector {
         if !is_marked && !inventory.all().any(Tracker::is_deleting) {
             return Ok(CollectProgress::Done);
         }
-        let mut failures = Failures::default();
+        let mut failures = CollectFailures::default();
         let unresolved = self.clear_namespaces(subject, inventory, &mut failures).await?;
         self.mark(subject, inventory, mark, &mut failures).await?;
         let is_ordered =
@@ -115,7 +115,7 @@ impl Collector {
             )
         };
         let results: Vec<_> = self.concurrently(names.iter().copied().map(delete)).await;
-        let (mut held, mut failures) = (Vec::new(), Failures::default());
+        let (mut held, mut failures) = (Vec::new(), CollectFailures::default());
         for (name, result) in results {
             match result {
                 Ok(true) => held.push(name),
@@ -143,10 +143,10 @@ impl Collector {
         &self,
         subject: &Subject<'_>,
         inventory: &mut Inventory,
-        failures: &mut Failures,
+        failures: &mut CollectFailures,
     ) -> Result<Unresolved, CollectError> {
         let is_cleared = |entry: &ManagedResource| entry.namespace.is_empty();
-        let kinds: BTreeMap<Kind, ObjectId> = inventory
+        let kinds: BTreeMap<ClusterKind, ObjectId> = inventory
             .all()
             .flat_map(|tracker| &tracker.entries)
             .filter(|entry| !is_cleared(entry))
@@ -161,14 +161,14 @@ impl Collector {
                 Ok(true) | Err(ObjectError::NotInstalled { .. }) => {}
                 // All objects go, whatever their keys.
                 Err(ObjectError::Cluster(_)) if subject.is_deleting => {}
-                Err(ObjectError::Cluster(error)) => drop(unresolved.insert(id.cluster, State::Unreachable(error))),
+                Err(ObjectError::Cluster(error)) => drop(unresolved.insert(id.cluster, EntryState::Unreachable(error))),
                 Err(error) => {
                     let failure = format!("failed to discover {}: {error}", id.kind);
                     if id.is_local() {
                         return Err(CollectError::Failed(failure));
                     }
                     failures.push(failure);
-                    unresolved.insert(id.cluster, State::Failed);
+                    unresolved.insert(id.cluster, EntryState::Failed);
                 }
             }
         }
@@ -188,7 +188,7 @@ impl Collector {
         subject: &Subject<'_>,
         inventory: &mut Inventory,
         mark: Mark<'_>,
-        failures: &mut Failures,
+        failures: &mut CollectFailures,
     ) -> Result<(), CollectError> {
         let marked: Vec<&Tracker> = match mark {
             Mark::No => return Ok(()),
@@ -227,7 +227,7 @@ impl Collector {
         inventory: &Inventory,
         is_ordered: bool,
         unresolved: &Unresolved,
-        failures: &mut Failures,
+        failures: &mut CollectFailures,
     ) -> (HashSet<String>, CollectProgress) {
         let mut candidates = self.candidates(subject, inventory);
         set_unresolved(&mut candidates, unresolved);
@@ -237,7 +237,7 @@ impl Collector {
         }
         self.write(&mut candidates, failures).await;
         let kept: HashSet<_> = (candidates.iter())
-            .filter(|candidate| !matches!(candidate.state, State::Gone))
+            .filter(|candidate| !matches!(candidate.state, EntryState::Gone))
             .map(|candidate| candidate.tracker.name())
             .collect();
         let released = inventory
@@ -248,7 +248,7 @@ impl Collector {
         (released, progress(&candidates))
     }
 
-    async fn sweep(&self, inventory: &mut Inventory, released: &HashSet<String>, failures: &mut Failures) {
+    async fn sweep(&self, inventory: &mut Inventory, released: &HashSet<String>, failures: &mut CollectFailures) {
         let remove = async |tracker: &Tracker| {
             let result = requests::remove_finalizer(&self.client, tracker).await;
             (tracker.name().to_owned(), result)
@@ -265,11 +265,11 @@ impl Collector {
     }
 }
 
-fn progress(candidates: &[Candidate<'_>]) -> CollectProgress {
+fn progress(candidates: &[GarbageCandidate<'_>]) -> CollectProgress {
     let mut texts = Vec::new();
     let mut waiting = candidates
         .iter()
-        .filter(|candidate| matches!(candidate.state, State::Waiting | State::HeldBack))
+        .filter(|candidate| matches!(candidate.state, EntryState::Waiting | EntryState::HeldBack))
         .peekable();
     if let Some(first) = waiting.peek() {
         let name = super::trackers::display_name(first.entry);
@@ -280,7 +280,7 @@ fn progress(candidates: &[Candidate<'_>]) -> CollectProgress {
     }
     let mut unreachable: BTreeMap<&ClusterError, usize> = BTreeMap::new();
     for candidate in candidates {
-        if let State::Unreachable(error) = &candidate.state {
+        if let EntryState::Unreachable(error) = &candidate.state {
             *unreachable.entry(error).or_default() += 1;
         }
     }
@@ -293,7 +293,12 @@ fn progress(candidates: &[Candidate<'_>]) -> CollectProgress {
         return CollectProgress::Done;
     }
     // What is held back waits for others, which decide when to look again. No event reports that clusters are known again.
-    let is_unreported = |state: &State| matches!(state, State::Waiting | State::Unreachable(ClusterError::Unknown(_)));
+    let is_unreported = |state: &EntryState| {
+        matches!(
+            state,
+            EntryState::Waiting | EntryState::Unreachable(ClusterError::Unknown(_))
+        )
+    };
     let is_waiting = (candidates.iter()).any(|candidate| is_unreported(&candidate.state));
     CollectProgress::Waiting {
         message: texts.join(" "),
@@ -302,12 +307,12 @@ fn progress(candidates: &[Candidate<'_>]) -> CollectProgress {
 }
 
 /// A version and kind in a cluster.
-type Kind = (String, String, String);
+type ClusterKind = (String, String, String);
 
 /// The state of all objects in a cluster, where the keys of objects are not known.
-type Unresolved = BTreeMap<String, State>;
+type Unresolved = BTreeMap<String, EntryState>;
 
-fn set_unresolved(candidates: &mut [Candidate<'_>], unresolved: &Unresolved) {
+fn set_unresolved(candidates: &mut [GarbageCandidate<'_>], unresolved: &Unresolved) {
     for candidate in candidates {
         if let Some(state) = unresolved.get(cluster_name(&candidate.entry.cluster)) {
             candidate.state = state.clone();
@@ -315,7 +320,7 @@ fn set_unresolved(candidates: &mut [Candidate<'_>], unresolved: &Unresolved) {
     }
 }
 
-fn kind_of(entry: &ManagedResource) -> Kind {
+fn kind_of(entry: &ManagedResource) -> ClusterKind {
     let cluster = cluster_name(&entry.cluster).to_owned();
     (entry.api_version.clone(), entry.kind.clone(), cluster)
 }

@@ -1,17 +1,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::candidates::{Candidate, State};
+use super::candidates::{EntryState, GarbageCandidate};
 
 /// Holds back the deletion of components while others that depend on them exist.
-pub(super) fn hold_back(candidates: &mut [Candidate<'_>], dependents: &BTreeMap<String, BTreeSet<String>>) {
+pub(super) fn hold_back(candidates: &mut [GarbageCandidate<'_>], dependents: &BTreeMap<String, BTreeSet<String>>) {
     let existing = (candidates.iter())
         .filter(|candidate| candidate.state.is_existing())
         .map(|candidate| candidate.entry.component.as_str())
         .collect();
     let blocked = blocked(&existing, dependents);
     for candidate in candidates {
-        if matches!(candidate.state, State::Delete { .. }) && blocked.contains(candidate.entry.component.as_str()) {
-            candidate.state = State::HeldBack;
+        if matches!(candidate.state, EntryState::Delete { .. }) && blocked.contains(candidate.entry.component.as_str())
+        {
+            candidate.state = EntryState::HeldBack;
         }
     }
 }

@@ -1,7 +1,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::decide::{Decision, decide, is_managed};
+use super::decide::{GarbageDecision, decide, is_managed};
 use super::*;
 use crate::api::NamespacedName;
 use crate::api::oam::RawManifest;
@@ -52,7 +52,7 @@ fn an_application_manages_what_it_owns_or_shares(
 }
 
 /// Decides about an owned object.
-fn decision(rules: &Value, read_only: &Value, entry: &ManagedResource, live: &Value) -> Decision {
+fn decision(rules: &Value, read_only: &Value, entry: &ManagedResource, live: &Value) -> GarbageDecision {
     let subject = Subject {
         app: &app(),
         rules: &serde_json::from_value(rules.clone()).unwrap(),
@@ -70,13 +70,16 @@ fn owned(sharers: &str) -> Value {
 
 #[test]
 fn an_object_is_deleted_by_its_uid_and_only_once() {
-    let delete = Decision::Delete { uid: "u".to_owned() };
+    let delete = GarbageDecision::Delete { uid: "u".to_owned() };
     let entry = ManagedResource::default();
     assert_eq!(decision(&json!({}), &json!({}), &entry, &owned("")), delete);
     assert_eq!(decision(&json!({}), &json!({}), &entry, &owned("team/shop")), delete);
     let mut deleting = owned("");
     deleting["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-    assert_eq!(decision(&json!({}), &json!({}), &entry, &deleting), Decision::Wait);
+    assert_eq!(
+        decision(&json!({}), &json!({}), &entry, &deleting),
+        GarbageDecision::Wait
+    );
 }
 
 #[rstest]
@@ -97,18 +100,18 @@ fn rules_about_the_recorded_manifest_keep_an_object(#[case] rule: Value) {
     }});
     assert_eq!(
         decision(&rules, &json!({}), &entry, &owned("")),
-        Decision::Release(patch.clone())
+        GarbageDecision::Release(patch.clone())
     );
     let mut last_sharer = patch;
     last_sharer["metadata"]["annotations"] = json!({ "app.oam.dev/shared-by": null });
     assert_eq!(
         decision(&rules, &json!({}), &entry, &owned("team/shop")),
-        Decision::Release(last_sharer)
+        GarbageDecision::Release(last_sharer)
     );
     let other = ManagedResource::default();
     assert!(matches!(
         decision(&rules, &json!({}), &other, &owned("")),
-        Decision::Delete { .. }
+        GarbageDecision::Delete { .. }
     ));
 }
 
@@ -116,7 +119,10 @@ fn rules_about_the_recorded_manifest_keep_an_object(#[case] rule: Value) {
 fn a_rule_about_an_object_without_a_recorded_manifest_reads_the_live_one() {
     let read_only = json!({ "rules": [{ "selector": { "componentNames": ["web"] } }] });
     let entry = ManagedResource::default();
-    assert_eq!(decision(&json!({}), &read_only, &entry, &owned("")), Decision::Leave);
+    assert_eq!(
+        decision(&json!({}), &read_only, &entry, &owned("")),
+        GarbageDecision::Leave
+    );
 }
 
 #[test]
@@ -125,7 +131,7 @@ fn a_skipped_object_that_others_share_is_handed_over() {
         skip_gc: true,
         ..ManagedResource::default()
     };
-    let Decision::Release(patch) = decision(&json!({}), &json!({}), &entry, &owned("team/shop,site")) else {
+    let GarbageDecision::Release(patch) = decision(&json!({}), &json!({}), &entry, &owned("team/shop,site")) else {
         panic!("expected a patch");
     };
     let expected = json!({
@@ -160,7 +166,7 @@ fn an_application_that_is_not_the_owner_only_leaves_the_sharers(
         (orphan, ManagedResource::default()),
     ] {
         let decided = decision(&rules, &json!({}), &entry, &live(owner, sharers));
-        assert_eq!(decided, Decision::Release(patch.clone()));
+        assert_eq!(decided, GarbageDecision::Release(patch.clone()));
     }
 }
 
@@ -168,10 +174,13 @@ fn an_application_that_is_not_the_owner_only_leaves_the_sharers(
 fn an_object_of_another_application_is_left() {
     let entry = ManagedResource::default();
     let foreign = live(Some(("team", "site")), "team/site");
-    assert_eq!(decision(&json!({}), &json!({}), &entry, &foreign), Decision::Leave);
+    assert_eq!(
+        decision(&json!({}), &json!({}), &entry, &foreign),
+        GarbageDecision::Leave
+    );
     assert_eq!(
         decision(&json!({}), &json!({}), &entry, &live(None, "")),
-        Decision::Leave
+        GarbageDecision::Leave
     );
 }
 
@@ -184,14 +193,14 @@ fn a_pass_can_run_on_any_thread() {
 
 #[test]
 fn an_error_names_few_of_many_failures() {
-    let mut failures = Failures::default();
+    let mut failures = CollectFailures::default();
     for number in 0..7 {
         failures.push(format!("failure {number}"));
     }
     let error = failures.result().unwrap_err().to_string();
     assert!(error.starts_with("error encountered during garbage collection: failure 0; failure 1; "));
     assert!(error.ends_with("failure 4; and 2 more"), "{error}");
-    assert_eq!(Failures::default().result(), Ok(()));
+    assert_eq!(CollectFailures::default().result(), Ok(()));
 }
 
 /// A tracker with objects of components `db` and `web`, of which the second is in the cluster `east`.
@@ -208,28 +217,32 @@ fn tracker() -> Tracker {
     Tracker::decode(Arc::new(serde_json::from_value(object).unwrap())).unwrap()
 }
 
-fn unreachable() -> State {
-    State::Unreachable(ClusterError::NotJoined {
+fn unreachable() -> EntryState {
+    EntryState::Unreachable(ClusterError::NotJoined {
         cluster: "east".to_owned(),
     })
 }
 
 #[rstest]
-#[case::in_a_dead_cluster(State::Gone, unreachable(), Some(true))]
-#[case::without_known_clusters(State::Gone, State::Unreachable(ClusterError::Unknown("forbidden".to_owned())), Some(false))]
-#[case::held_back_by_a_dead_cluster(State::HeldBack, unreachable(), Some(true))]
-#[case::deleting_beside_a_dead_cluster(State::Waiting, unreachable(), Some(false))]
-#[case::held_back_by_a_deletion(State::HeldBack, State::Waiting, Some(false))]
-#[case::held_back_by_what_is_gone(State::HeldBack, State::Gone, Some(false))]
-#[case::gone(State::Gone, State::Gone, None)]
+#[case::in_a_dead_cluster(EntryState::Gone, unreachable(), Some(true))]
+#[case::without_known_clusters(
+    EntryState::Gone,
+    EntryState::Unreachable(ClusterError::Unknown("forbidden".to_owned())),
+    Some(false)
+)]
+#[case::held_back_by_a_dead_cluster(EntryState::HeldBack, unreachable(), Some(true))]
+#[case::deleting_beside_a_dead_cluster(EntryState::Waiting, unreachable(), Some(false))]
+#[case::held_back_by_a_deletion(EntryState::HeldBack, EntryState::Waiting, Some(false))]
+#[case::held_back_by_what_is_gone(EntryState::HeldBack, EntryState::Gone, Some(false))]
+#[case::gone(EntryState::Gone, EntryState::Gone, None)]
 fn a_collection_that_only_waits_for_a_cluster_needs_no_other_look(
-    #[case] db: State,
-    #[case] web: State,
+    #[case] db: EntryState,
+    #[case] web: EntryState,
     #[case] expected: Option<bool>,
 ) {
     let tracker = tracker();
     let candidates: Vec<_> = std::iter::zip(&tracker.entries, [db, web])
-        .map(|(entry, state)| Candidate {
+        .map(|(entry, state)| GarbageCandidate {
             tracker: &tracker,
             entry,
             state,
@@ -245,9 +258,9 @@ fn a_collection_that_only_waits_for_a_cluster_needs_no_other_look(
 #[test]
 fn objects_of_a_cluster_that_does_not_tell_their_keys_stay() {
     let tracker = tracker();
-    let delete = State::Delete { uid: "u".to_owned() };
+    let delete = EntryState::Delete { uid: "u".to_owned() };
     let mut candidates: Vec<_> = (tracker.entries.iter())
-        .map(|entry| Candidate {
+        .map(|entry| GarbageCandidate {
             tracker: &tracker,
             entry,
             state: delete.clone(),

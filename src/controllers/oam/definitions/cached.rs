@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::kinds::{CachedKind, ChangedKind, shrink};
 use crate::api::oam::LatestRevision;
 use crate::api::oam::compression::{Compressed, Format};
-use crate::api::raw::Fields;
+use crate::api::raw::RawFields;
 use crate::api::{Raw, impl_resource};
 use crate::budget::{Budget, Budgets, Reservation, WorkError, parsed_bytes};
 use crate::runtime::kube_client::{ApiError, call};
@@ -56,18 +56,18 @@ pub(super) struct CachedDefinition<D> {
     meta: ObjectMeta,
     outline: Arc<Outline>,
     decoded_bytes: u64,
-    contents: Contents<D>,
+    contents: DefinitionContents<D>,
 }
 
 #[derive(Clone, Debug)]
-enum Contents<D> {
-    Decoded(Kept<D>),
-    Text(Kept<Compressed>),
+enum DefinitionContents<D> {
+    Decoded(KeptInMemory<D>),
+    Text(KeptInMemory<Compressed>),
     LeftOut,
 }
 
 #[derive(Clone, Debug)]
-struct Kept<T> {
+struct KeptInMemory<T> {
     value: Arc<T>,
     _memory: Arc<Reservation>,
 }
@@ -84,7 +84,7 @@ struct Outline {
 
 impl_resource!([D: CachedKind] CachedDefinition<D>, as D, metadata_only: false, |this| &this.meta, &mut this.meta);
 
-impl<T> Kept<T> {
+impl<T> KeptInMemory<T> {
     fn new(value: T, memory: Arc<Reservation>) -> Self {
         Self {
             value: Arc::new(value),
@@ -134,15 +134,15 @@ impl<D: CachedKind> CachedDefinition<D> {
         let contents = if decoded_bytes <= SMALL_BYTES {
             match raw.decode().0 {
                 Ok(object) => match budgets.reserve(&namespace, OBJECT_BYTES + decoded_bytes) {
-                    Some(memory) => Contents::Decoded(Kept::new(shrunk(object), memory)),
-                    None => Contents::LeftOut,
+                    Some(memory) => DefinitionContents::Decoded(KeptInMemory::new(shrunk(object), memory)),
+                    None => DefinitionContents::LeftOut,
                 },
                 Err(invalid) => return DeserializeGuard(Err(invalid)).into(),
             }
         } else if decoded_bytes <= MAX_DECODED_BYTES {
-            Self::pack(raw.text(), &namespace, budgets).unwrap_or(Contents::LeftOut)
+            Self::pack(raw.text(), &namespace, budgets).unwrap_or(DefinitionContents::LeftOut)
         } else {
-            Contents::LeftOut
+            DefinitionContents::LeftOut
         };
         Cached::Object(Arc::new(Self {
             meta: reduced(meta),
@@ -152,10 +152,10 @@ impl<D: CachedKind> CachedDefinition<D> {
         }))
     }
 
-    fn pack(text: &str, namespace: &str, budgets: &DefinitionBudgets) -> Option<Contents<D>> {
+    fn pack(text: &str, namespace: &str, budgets: &DefinitionBudgets) -> Option<DefinitionContents<D>> {
         let text = Compressed::encode(Format::Zstd, text.as_bytes()).ok()?;
         let memory = budgets.reserve(namespace, OBJECT_BYTES + text.data.len() as u64)?;
-        Some(Contents::Text(Kept::new(text, memory)))
+        Some(DefinitionContents::Text(KeptInMemory::new(text, memory)))
     }
 
     pub(super) fn used_as(&self) -> Option<&(ChangedKind, String)> {
@@ -181,8 +181,8 @@ impl<D: CachedKind> CachedDefinition<D> {
 
     pub(super) const fn decoded(&self) -> Option<&Arc<D>> {
         match &self.contents {
-            Contents::Decoded(object) => Some(&object.value),
-            Contents::Text(_) | Contents::LeftOut => None,
+            DefinitionContents::Decoded(object) => Some(&object.value),
+            DefinitionContents::Text(_) | DefinitionContents::LeftOut => None,
         }
     }
 
@@ -192,12 +192,12 @@ impl<D: CachedKind> CachedDefinition<D> {
             return Err(self.invalid(too_large(self.decoded_bytes, MAX_DECODED_BYTES)));
         }
         let decoded = match &self.contents {
-            Contents::Decoded(object) => return Ok(Some(Arc::clone(&object.value))),
-            Contents::Text(text) => {
+            DefinitionContents::Decoded(object) => return Ok(Some(Arc::clone(&object.value))),
+            DefinitionContents::Text(text) => {
                 let (text, namespace) = (Arc::clone(&text.value), self.namespace());
                 budgets.compute(namespace, move || unpack::<D>(&text)).await?
             }
-            Contents::LeftOut => match self.read(client).await? {
+            DefinitionContents::LeftOut => match self.read(client).await? {
                 Some(raw) if parsed_bytes(raw.text()) <= SMALL_BYTES => decode(raw),
                 Some(raw) => budgets.compute(self.namespace(), move || decode(raw)).await?,
                 None => return Ok(None),
@@ -278,7 +278,7 @@ fn reduced(meta: ObjectMeta) -> ObjectMeta {
 }
 
 impl Outline {
-    fn of<D: CachedKind>(meta: &ObjectMeta, fields: &Fields<'_>) -> Self {
+    fn of<D: CachedKind>(meta: &ObjectMeta, fields: &RawFields<'_>) -> Self {
         let spec = fields.get("spec").copied();
         let revision: RevisionFields = spec
             .and_then(|spec| serde_json::from_str(spec.get()).ok())
@@ -360,7 +360,7 @@ mod tests {
         let large_one = cached("team", &large(), &budgets);
         assert!(large_one.decoded().is_none() && large_one.decoded_bytes() > 500 << 10);
         assert!(budgets.tenants.used() < 16 << 10, "{}", budgets.tenants.used());
-        let Contents::Text(text) = &large_one.contents else {
+        let DefinitionContents::Text(text) = &large_one.contents else {
             panic!("it is not kept")
         };
         let policy: Policy = unpack(&text.value).unwrap();
@@ -384,7 +384,7 @@ mod tests {
     fn one_that_would_take_too_much_is_neither_kept_nor_decoded() {
         let budgets = budgets(64 << 20);
         let hostile = cached("team", &json!({ "list": vec![json!({ "a": 0 }); 100_000] }), &budgets);
-        assert!(matches!(hostile.contents, Contents::LeftOut) && hostile.decoded_bytes() > 64 << 20);
+        assert!(matches!(hostile.contents, DefinitionContents::LeftOut) && hostile.decoded_bytes() > 64 << 20);
         assert_eq!(budgets.tenants.used(), 0);
         assert_eq!(hostile.used_as(), Some(&(ChangedKind::Policy, "p".to_owned())));
     }

@@ -5,7 +5,7 @@ use futures::future::join_all;
 use kube::{Client, Resource};
 
 use super::cached::{CachedDefinition, DefinitionBudgets};
-use super::event_handler::EventHandler;
+use super::event_handler::DefinitionEventHandler;
 use super::kinds::{CachedKind, DefinitionChange};
 use super::revision_index::RevisionIndex;
 use crate::api::oam::{
@@ -81,7 +81,7 @@ impl DefinitionCaches {
         queue: Option<Queue<Key>>,
         on_change: impl Fn(DefinitionChange) + Send + Sync + 'static,
     ) -> Vec<Task> {
-        let handler = EventHandler {
+        let handler = DefinitionEventHandler {
             queue,
             namespace: self.namespace.clone(),
         };

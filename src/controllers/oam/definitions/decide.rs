@@ -64,14 +64,14 @@ pub(super) fn is_object_name(name: &str) -> bool {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Recorded<'a> {
+pub(super) struct RecordedDefinition<'a> {
     pub(super) name: &'a str,
     pub(super) number: i64,
     pub(super) is_current: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Decision {
+pub(super) enum RevisionDecision {
     /// A revision records the definition.
     Keep(String),
     Create {
@@ -87,18 +87,18 @@ pub(super) fn decide(
     definition: &str,
     naming: Naming,
     latest: Option<&LatestRevision>,
-    recorded: &[Recorded<'_>],
+    recorded: &[RecordedDefinition<'_>],
     is_taken: impl Fn(&str) -> bool,
-) -> Decision {
+) -> RevisionDecision {
     let numbers = recorded.iter().map(|revision| revision.number);
     let newest = numbers.chain(latest.map(|latest| latest.revision)).max();
     let next = newest.unwrap_or(0).max(0).saturating_add(1);
     if let Naming::Named(name) = naming {
         return match recorded.iter().find(|revision| revision.name == name) {
-            Some(revision) if revision.is_current => Decision::Keep(name),
-            Some(_) => Decision::Conflict(name),
-            None if is_taken(&name) => Decision::Conflict(name),
-            None => Decision::Create { name, number: next },
+            Some(revision) if revision.is_current => RevisionDecision::Keep(name),
+            Some(_) => RevisionDecision::Conflict(name),
+            None if is_taken(&name) => RevisionDecision::Conflict(name),
+            None => RevisionDecision::Create { name, number: next },
         };
     }
     let latest = latest.and_then(|latest| recorded.iter().find(|revision| revision.name == latest.name));
@@ -108,18 +108,18 @@ pub(super) fn decide(
         .flatten()
         .find(|revision| revision.is_current)
     {
-        return Decision::Keep(revision.name.to_owned());
+        return RevisionDecision::Keep(revision.name.to_owned());
     }
     let mut names = (next..=i64::MAX).map(|number| (number, revision_name(definition, number)));
     match names.find(|(_, name)| !is_taken(name)) {
-        Some((number, name)) => Decision::Create { name, number },
-        None => Decision::Conflict(revision_name(definition, i64::MAX)),
+        Some((number, name)) => RevisionDecision::Create { name, number },
+        None => RevisionDecision::Conflict(revision_name(definition, i64::MAX)),
     }
 }
 
 /// Returns the oldest revisions that exceed `limit`. Revisions in use are kept and not counted.
 pub(super) fn expendable<'a>(
-    revisions: &[Recorded<'a>],
+    revisions: &[RecordedDefinition<'a>],
     is_in_use: impl Fn(&str) -> bool,
     limit: usize,
 ) -> Vec<&'a str> {

@@ -12,14 +12,14 @@ use crate::runtime::workqueue::{Priority, Queue};
 
 /// Never blocks.
 #[derive(Clone)]
-pub(super) struct EventHandler {
+pub(super) struct DefinitionEventHandler {
     /// `None` if this process has no reconcilers of definitions.
     pub(super) queue: Option<Queue<Key>>,
     /// The namespace whose definitions are reconciled; all namespaces if `None`.
     pub(super) namespace: Option<Arc<str>>,
 }
 
-impl EventHandler {
+impl DefinitionEventHandler {
     pub(super) fn definition_listener<D: CachedKind>(
         &self,
         kind: DefinitionKind,
@@ -79,7 +79,7 @@ fn has_changed<D: CachedKind>(old: &Cached<CachedDefinition<D>>, new: &Cached<Ca
 }
 
 pub fn enqueue_all(caches: &DefinitionCaches, queue: &Queue<Key>) {
-    let handler = EventHandler {
+    let handler = DefinitionEventHandler {
         queue: Some(queue.clone()),
         namespace: caches.namespace.clone(),
     };

@@ -13,7 +13,7 @@ pub(super) const BACKOFF: Backoff = Backoff {
 /// Pause after a refused request: no event reports a change of permissions.
 pub(super) const REFUSED_RETRY: Duration = Duration::from_secs(10 * 60);
 
-pub(super) enum Failure {
+pub(super) enum DefinitionFailure {
     /// Only a user can help; the status says so.
     Reported(String),
     /// The cache is stale; the event will follow.
@@ -21,7 +21,7 @@ pub(super) enum Failure {
     Transient(String),
 }
 
-impl Failure {
+impl DefinitionFailure {
     pub(super) fn of(verb: &str, revision: &str, error: &ApiError) -> Self {
         let message = format!("failed to {verb} DefinitionRevision {revision}: {error}");
         if error.is_retryable() {
@@ -32,8 +32,8 @@ impl Failure {
     }
 }
 
-pub(super) fn conflict(name: &str) -> Failure {
-    Failure::Reported(format!(
+pub(super) fn conflict(name: &str) -> DefinitionFailure {
+    DefinitionFailure::Reported(format!(
         "DefinitionRevision {name} exists with other contents; choose another version or name"
     ))
 }

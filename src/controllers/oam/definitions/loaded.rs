@@ -21,7 +21,7 @@ use crate::budget::{Budgets, Reservation};
 use crate::controllers::oam::parse::Lookup;
 
 type Key = (TypeId, NamespacedName);
-type Object = Arc<dyn Any + Send + Sync>;
+type LoadedObject = Arc<dyn Any + Send + Sync>;
 
 #[derive(Default)]
 pub struct Loaded(Mutex<State>);
@@ -29,7 +29,7 @@ pub struct Loaded(Mutex<State>);
 #[derive(Default)]
 struct State {
     /// `None` for an object that is gone.
-    objects: HashMap<Key, Option<Object>>,
+    objects: HashMap<Key, Option<LoadedObject>>,
     bytes: u64,
     memory: Vec<Reservation>,
 }
@@ -64,15 +64,15 @@ pub trait Missing: Send + Sync {
         &'a self,
         client: &'a Client,
         budgets: &'a Budgets,
-    ) -> BoxFuture<'a, Result<(Key, Option<Object>), LoadError>>;
+    ) -> BoxFuture<'a, Result<(Key, Option<LoadedObject>), LoadError>>;
 }
 
-struct Definition<D> {
+struct LoadedDefinition<D> {
     name: NamespacedName,
     cached: Arc<CachedDefinition<D>>,
 }
 
-impl<D: CachedKind> Missing for Definition<D> {
+impl<D: CachedKind> Missing for LoadedDefinition<D> {
     fn decoded_bytes(&self) -> u64 {
         self.cached.decoded_bytes()
     }
@@ -81,11 +81,11 @@ impl<D: CachedKind> Missing for Definition<D> {
         &'a self,
         client: &'a Client,
         budgets: &'a Budgets,
-    ) -> BoxFuture<'a, Result<(Key, Option<Object>), LoadError>> {
+    ) -> BoxFuture<'a, Result<(Key, Option<LoadedObject>), LoadError>> {
         async move {
             let object = self.cached.load(client, budgets).await?;
             let key = (TypeId::of::<D>(), self.name.clone());
-            Ok((key, object.map(|object| object as Object)))
+            Ok((key, object.map(|object| object as LoadedObject)))
         }
         .boxed()
     }
@@ -126,7 +126,9 @@ impl LoadedLookup<'_> {
         if let Some(loaded) = self.loaded.0.lock().objects.get(&key) {
             return Arc::clone(loaded.as_ref()?).downcast().ok();
         }
-        self.missing.lock().insert(key, Box::new(Definition { name, cached }));
+        self.missing
+            .lock()
+            .insert(key, Box::new(LoadedDefinition { name, cached }));
         None
     }
 }

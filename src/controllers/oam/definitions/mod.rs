@@ -34,7 +34,7 @@ pub use decide::{Naming, NamingError, naming};
 pub use event_handler::enqueue_all;
 pub use kinds::{ChangedKind, DefinitionChange, RecordedKind};
 pub use loaded::{Loaded, LoadedLookup, Missing};
-pub use reconciler::{IsInUse, Settings};
+pub use reconciler::{DefinitionSettings, IsInUse};
 pub use record::is_recorded_in;
 
 use reconciler::DefinitionReconciler;
@@ -60,7 +60,7 @@ pub fn classes(
     client: &Client,
     budgets: &Budgets,
     caches: &DefinitionCaches,
-    settings: &Settings,
+    settings: &DefinitionSettings,
     is_in_use: &IsInUse,
     evaluator: &Evaluator,
     stopping: &CancellationToken,

@@ -16,11 +16,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::cached::{CachedDefinition, LoadError};
 use super::caches::DefinitionCaches;
-use super::decide::{Recorded, expendable};
-use super::failure::{BACKOFF, Failure, REFUSED_RETRY, refused, unusable};
+use super::decide::{RecordedDefinition, expendable};
+use super::failure::{BACKOFF, DefinitionFailure, REFUSED_RETRY, refused, unusable};
 use super::kinds::ReconciledKind;
-use super::recorder::{CachedRevision, Recorder, SMALL_BYTES};
-use super::schema::{self, Current, NotStored};
+use super::recorder::{CachedDefinitionRevision, Recorder, SMALL_BYTES};
+use super::schema::{self, CurrentRevision, NotStored};
 use super::status;
 use crate::api::Raw;
 use crate::api::oam::{DefinitionKind, DefinitionRevision, LatestRevision};
@@ -46,7 +46,7 @@ const CONTROLLER_VERSION: &str = "app.oam.dev/controller-version-require";
 pub type IsInUse = Arc<dyn Fn(DefinitionKind, &str) -> bool + Send + Sync>;
 
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct DefinitionSettings {
     /// Maximum number of revisions of one definition, besides those in use.
     pub revision_limit: usize,
     /// Definitions that require another version are left alone.
@@ -55,7 +55,7 @@ pub struct Settings {
     pub is_version_required: bool,
 }
 
-impl From<&Options> for Settings {
+impl From<&Options> for DefinitionSettings {
     fn from(options: &Options) -> Self {
         Self {
             revision_limit: options.definition_revision_limit,
@@ -65,7 +65,7 @@ impl From<&Options> for Settings {
     }
 }
 
-impl Settings {
+impl DefinitionSettings {
     fn is_ours<D: ReconciledKind>(&self, definition: &D) -> bool {
         match definition.annotations().get(CONTROLLER_VERSION) {
             Some(version) => *version == self.compat_version,
@@ -79,7 +79,7 @@ pub(super) struct DefinitionReconciler<D> {
     budgets: Budgets,
     caches: DefinitionCaches,
     recorder: Recorder,
-    settings: Settings,
+    settings: DefinitionSettings,
     is_in_use: IsInUse,
     evaluator: Evaluator,
     stopping: CancellationToken,
@@ -131,7 +131,7 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
         client: &Client,
         budgets: &Budgets,
         caches: &DefinitionCaches,
-        settings: &Settings,
+        settings: &DefinitionSettings,
         is_in_use: &IsInUse,
         evaluator: &Evaluator,
         stopping: &CancellationToken,
@@ -187,7 +187,7 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
     async fn complete(
         &self,
         definition: &D,
-        current: &Current,
+        current: &CurrentRevision,
         schema: &str,
     ) -> Result<ControlFlow<Action, bool>, ReconcileError> {
         let name = definition.name_any();
@@ -229,11 +229,11 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
         self.budgets.memory(namespace, bytes).await.map(Some)
     }
 
-    async fn fail(&self, definition: &D, failure: Failure) -> Result<Action, ReconcileError> {
+    async fn fail(&self, definition: &D, failure: DefinitionFailure) -> Result<Action, ReconcileError> {
         let message = match failure {
-            Failure::Stale => return Ok(Action::requeue_after(STALE_RETRY)),
-            Failure::Transient(message) => return Err(ReconcileError::transient(message, BACKOFF)),
-            Failure::Reported(message) => {
+            DefinitionFailure::Stale => return Ok(Action::requeue_after(STALE_RETRY)),
+            DefinitionFailure::Transient(message) => return Err(ReconcileError::transient(message, BACKOFF)),
+            DefinitionFailure::Reported(message) => {
                 format!(
                     "cannot generate DefinitionRevision of {}: {message}",
                     definition.name_any()
@@ -271,12 +271,12 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
     async fn delete_old(
         &self,
         definition: &D,
-        revisions: &[Arc<CachedRevision>],
+        revisions: &[Arc<CachedDefinitionRevision>],
         latest: &LatestRevision,
     ) -> Result<Action, ReconcileError> {
         let recorded = revisions.iter().map(|revision| revision.latest_revision());
         let recorded: Vec<_> = recorded
-            .map(|revision| Recorded {
+            .map(|revision| RecordedDefinition {
                 name: &revision.name,
                 number: revision.revision,
                 is_current: revision.name == latest.name,

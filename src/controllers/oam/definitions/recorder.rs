@@ -7,11 +7,11 @@ use kube::{Api, Client, ResourceExt};
 
 use super::cached::{CachedDefinition, LoadError};
 use super::caches::DefinitionCaches;
-use super::decide::{Decision, Naming, Recorded, decide, is_object_name, naming};
-use super::failure::{Failure, conflict};
+use super::decide::{Naming, RecordedDefinition, RevisionDecision, decide, is_object_name, naming};
+use super::failure::{DefinitionFailure, conflict};
 use super::kinds::{ChangedKind, ReconciledKind};
 use super::record::{is_owned_by, is_recorded_in, revision_of};
-use super::schema::Current;
+use super::schema::CurrentRevision;
 use crate::api::Raw;
 use crate::api::oam::{DefinitionRevision, LatestRevision, labels};
 use crate::budget::Budgets;
@@ -21,7 +21,7 @@ use crate::runtime::kube_client::call;
 /// Memory that a reconcile takes for a definition without a reservation.
 pub(super) const SMALL_BYTES: u64 = 1 << 20;
 
-pub(super) type CachedRevision = CachedDefinition<DefinitionRevision>;
+pub(super) type CachedDefinitionRevision = CachedDefinition<DefinitionRevision>;
 
 pub(super) struct Recorder {
     pub(super) client: Client,
@@ -34,7 +34,7 @@ impl Recorder {
     pub(super) async fn revisions<D: ReconciledKind>(
         &self,
         definition: &D,
-    ) -> Result<Vec<Arc<CachedRevision>>, Failure> {
+    ) -> Result<Vec<Arc<CachedDefinitionRevision>>, DefinitionFailure> {
         let (namespace, name) = (definition.namespace().unwrap_or_default(), definition.name_any());
         let names = self.caches.revision_names(&namespace, D::DEFINITION, &name);
         let cached = names
@@ -53,22 +53,26 @@ impl Recorder {
         &self,
         definition: &D,
         name: &str,
-    ) -> Result<Option<Arc<CachedRevision>>, Failure> {
+    ) -> Result<Option<Arc<CachedDefinitionRevision>>, DefinitionFailure> {
         let namespace = definition.namespace().unwrap_or_default();
         let api: Api<Raw<DefinitionRevision>> = Api::namespaced(self.client.clone(), &namespace);
         let raw = call(api.get_opt(name))
             .await
-            .map_err(|error| Failure::of("get", name, &error))?;
+            .map_err(|error| DefinitionFailure::of("get", name, &error))?;
         let revision = raw.and_then(|raw| self.caches.convert(raw).object().cloned());
         let owner = (ChangedKind::Definition(D::DEFINITION), definition.name_any());
         Ok(revision.filter(|revision| revision.used_as() == Some(&owner) && is_owned_by(&**revision, definition)))
     }
 
-    async fn is_current<D: ReconciledKind>(&self, definition: &D, revision: &CachedRevision) -> Result<bool, Failure> {
+    async fn is_current<D: ReconciledKind>(
+        &self,
+        definition: &D,
+        revision: &CachedDefinitionRevision,
+    ) -> Result<bool, DefinitionFailure> {
         let (namespace, bytes) = (definition.namespace().unwrap_or_default(), revision.decoded_bytes());
         let memory = if bytes > SMALL_BYTES {
             Some(self.budgets.memory.try_reserve_more(&namespace, bytes).ok_or_else(|| {
-                Failure::Transient(format!(
+                DefinitionFailure::Transient(format!(
                     "no memory to compare DefinitionRevision {}",
                     revision.name_any()
                 ))
@@ -80,10 +84,10 @@ impl Recorder {
             .load(&self.client, &self.budgets)
             .await
             .map_err(|error| match error {
-                LoadError::Invalid { .. } => Failure::Reported(error.to_string()),
-                LoadError::Api { .. } | LoadError::Work(_) => Failure::Transient(error.to_string()),
+                LoadError::Invalid { .. } => DefinitionFailure::Reported(error.to_string()),
+                LoadError::Api { .. } | LoadError::Work(_) => DefinitionFailure::Transient(error.to_string()),
             })?;
-        let is_current = is_recorded_in(definition, &*loaded.ok_or(Failure::Stale)?);
+        let is_current = is_recorded_in(definition, &*loaded.ok_or(DefinitionFailure::Stale)?);
         drop(memory);
         Ok(is_current)
     }
@@ -93,8 +97,8 @@ impl Recorder {
         &self,
         definition: &D,
         naming: &Naming,
-        revisions: &'r [Arc<CachedRevision>],
-    ) -> Result<Vec<Recorded<'r>>, Failure> {
+        revisions: &'r [Arc<CachedDefinitionRevision>],
+    ) -> Result<Vec<RecordedDefinition<'r>>, DefinitionFailure> {
         let latest = definition.status().and_then(|status| status.latest_revision.as_ref());
         let newest = revisions
             .iter()
@@ -109,7 +113,7 @@ impl Recorder {
                 Naming::Named(named) => name == named,
                 Naming::Numbered => Some(*number) == newest || latest.is_some_and(|latest| latest.name == *name),
             };
-            recorded.push(Recorded {
+            recorded.push(RecordedDefinition {
                 name,
                 number: *number,
                 is_current: may_record && self.is_current(definition, revision).await?,
@@ -122,14 +126,14 @@ impl Recorder {
     pub(super) async fn record<D: ReconciledKind>(
         &self,
         definition: &D,
-        revisions: &[Arc<CachedRevision>],
-    ) -> Result<Current, Failure> {
+        revisions: &[Arc<CachedDefinitionRevision>],
+    ) -> Result<CurrentRevision, DefinitionFailure> {
         let annotation = definition
             .annotations()
             .get(labels::DEFINITION_REVISION_NAME)
             .map(String::as_str);
         let naming = naming(&definition.name_any(), definition.version(), annotation)
-            .map_err(|error| Failure::Reported(error.to_string()))?;
+            .map_err(|error| DefinitionFailure::Reported(error.to_string()))?;
         let is_named = naming != Naming::Numbered;
         let namespace = definition.namespace().unwrap_or_default();
         let existing = |name: &str| self.caches.revisions.find(&namespace, name);
@@ -137,18 +141,20 @@ impl Recorder {
         let latest = definition.status().and_then(|status| status.latest_revision.as_ref());
         let is_taken = |name: &str| self.caches.revisions.contains(&namespace, name);
         match decide(&definition.name_any(), naming, latest, &recorded, is_taken) {
-            Decision::Keep(name) => {
+            RevisionDecision::Keep(name) => {
                 let mut revisions = revisions.iter();
                 let kept = revisions.find(|revision| revision.latest_revision().name == name);
-                let kept = kept.ok_or(Failure::Stale)?;
-                Ok(Current::new(kept.latest_revision().clone(), &**kept))
+                let kept = kept.ok_or(DefinitionFailure::Stale)?;
+                Ok(CurrentRevision::new(kept.latest_revision().clone(), &**kept))
             }
-            Decision::Create { name, number } => self.create(definition, &name, number, is_named).await,
-            Decision::Conflict(name) if existing(&name).is_some_and(|other| !is_owned_by(&*other, definition)) => {
+            RevisionDecision::Create { name, number } => self.create(definition, &name, number, is_named).await,
+            RevisionDecision::Conflict(name)
+                if existing(&name).is_some_and(|other| !is_owned_by(&*other, definition)) =>
+            {
                 let message = format!("DefinitionRevision {name} of an earlier definition is not deleted yet");
-                Err(Failure::Transient(message))
+                Err(DefinitionFailure::Transient(message))
             }
-            Decision::Conflict(name) => Err(conflict(&name)),
+            RevisionDecision::Conflict(name) => Err(conflict(&name)),
         }
     }
 
@@ -158,9 +164,9 @@ impl Recorder {
         name: &str,
         number: i64,
         is_named: bool,
-    ) -> Result<Current, Failure> {
+    ) -> Result<CurrentRevision, DefinitionFailure> {
         let revision = revision_of(definition, name, number)
-            .map_err(|error| Failure::Reported(format!("failed to serialize the definition: {error}")))?;
+            .map_err(|error| DefinitionFailure::Reported(format!("failed to serialize the definition: {error}")))?;
         let parameters = PostParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PostParams::default()
@@ -170,17 +176,17 @@ impl Recorder {
         match call(api.create(&parameters, &revision)).await {
             Ok(created) => {
                 tracing::info!(kind = D::KIND, revision = name, "created revision of definition");
-                Ok(Current::new(latest_revision(&created), &created))
+                Ok(CurrentRevision::new(latest_revision(&created), &created))
             }
             // An earlier reconcile may have created it, and the cache doesn't have it yet.
             Err(error) if error.is_conflict() => match self.read_revision(definition, name).await? {
                 Some(stored) if self.is_current(definition, &stored).await? => {
-                    Ok(Current::new(stored.latest_revision().clone(), &*stored))
+                    Ok(CurrentRevision::new(stored.latest_revision().clone(), &*stored))
                 }
                 _ if is_named => Err(conflict(name)),
-                _ => Err(Failure::Stale),
+                _ => Err(DefinitionFailure::Stale),
             },
-            Err(error) => Err(Failure::of("create", name, &error)),
+            Err(error) => Err(DefinitionFailure::of("create", name, &error)),
         }
     }
 }

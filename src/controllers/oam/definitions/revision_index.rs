@@ -12,10 +12,10 @@ use crate::api::oam::{DefinitionKind, DefinitionRevision};
 use crate::runtime::watch::{Cached, Change};
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct RevisionIndex(Arc<RwLock<Names>>);
+pub(super) struct RevisionIndex(Arc<RwLock<RevisionNames>>);
 
 /// By namespace, kind and name of the definition.
-type Names = HashMap<(String, DefinitionKind, String), BTreeSet<String>>;
+type RevisionNames = HashMap<(String, DefinitionKind, String), BTreeSet<String>>;
 
 impl RevisionIndex {
     pub(super) fn names(&self, namespace: &str, kind: DefinitionKind, definition: &str) -> Vec<String> {

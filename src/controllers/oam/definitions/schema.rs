@@ -31,12 +31,12 @@ const WORKLOADS: &str = "definition.oam.dev/appliedWorkloads";
 
 /// The revision that records the current contents of a definition.
 #[derive(Clone, Debug)]
-pub(super) struct Current {
+pub(super) struct CurrentRevision {
     pub(super) latest: LatestRevision,
     pub(super) uid: String,
 }
 
-impl Current {
+impl CurrentRevision {
     pub(super) fn new(latest: LatestRevision, revision: &impl ResourceExt) -> Self {
         Self {
             latest,
@@ -101,7 +101,7 @@ pub(super) async fn store<D: ReconciledKind>(
     client: &Client,
     evaluator: &Evaluator,
     definition: &D,
-    revision: &Current,
+    revision: &CurrentRevision,
 ) -> Result<(), NotStored> {
     if definition.schematic().is_some_and(is_foreign) {
         return Err(NotStored::Reported {
@@ -127,7 +127,11 @@ fn is_foreign(schematic: &Schematic) -> bool {
     schematic.cue.is_none() && (schematic.terraform.is_some() || !schematic.unknown.is_empty())
 }
 
-pub(super) fn config_maps<D: ReconciledKind>(definition: &D, revision: &Current, schema: &str) -> [ConfigMap; 2] {
+pub(super) fn config_maps<D: ReconciledKind>(
+    definition: &D,
+    revision: &CurrentRevision,
+    schema: &str,
+) -> [ConfigMap; 2] {
     let config_map = |described: &str, owner: OwnerReference| {
         let mut labels = definition.labels().clone();
         labels.insert(SCHEMA_LABEL.to_owned(), SCHEMA.to_owned());

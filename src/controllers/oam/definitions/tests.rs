@@ -2,14 +2,14 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::decide::{Decision, Naming, Recorded, decide, expendable, naming};
+use super::decide::{Naming, RecordedDefinition, RevisionDecision, decide, expendable, naming};
 use super::record::{is_owned_by, is_recorded_in, revision_of};
-use super::schema::{Current, NotStored, config_map_name, config_maps, reason_to_keep};
+use super::schema::{CurrentRevision, NotStored, config_map_name, config_maps, reason_to_keep};
 use super::status;
 use crate::api::oam::{
     ComponentDefinition, DefinitionKind, DefinitionRevision, LatestRevision, PolicyDefinition, TraitDefinition,
 };
-use crate::cue::{Error, Kind, TextErrors};
+use crate::cue::{Error, TextErrorKind, TextErrors};
 
 fn named(name: &str) -> Naming {
     Naming::Named(name.to_owned())
@@ -57,8 +57,8 @@ fn latest(name: &str, revision: i64) -> LatestRevision {
     }
 }
 
-fn recorded(name: &str, number: i64, is_current: bool) -> Recorded<'_> {
-    Recorded {
+fn recorded(name: &str, number: i64, is_current: bool) -> RecordedDefinition<'_> {
+    RecordedDefinition {
         name,
         number,
         is_current,
@@ -66,21 +66,21 @@ fn recorded(name: &str, number: i64, is_current: bool) -> Recorded<'_> {
 }
 
 /// Decides with no other names than those of the recorded revisions.
-fn decided(naming: Naming, latest: Option<&LatestRevision>, revisions: &[Recorded<'_>]) -> Decision {
+fn decided(naming: Naming, latest: Option<&LatestRevision>, revisions: &[RecordedDefinition<'_>]) -> RevisionDecision {
     decide("web", naming, latest, revisions, |name| {
         revisions.iter().any(|revision| revision.name == name)
     })
 }
 
-fn create(name: &str, number: i64) -> Decision {
-    Decision::Create {
+fn create(name: &str, number: i64) -> RevisionDecision {
+    RevisionDecision::Create {
         name: name.to_owned(),
         number,
     }
 }
 
-fn keep(name: &str) -> Decision {
-    Decision::Keep(name.to_owned())
+fn keep(name: &str) -> RevisionDecision {
+    RevisionDecision::Keep(name.to_owned())
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn numbers_are_never_used_twice() {
         create("web-v3", 3)
     );
     let last = decide("web", Naming::Numbered, Some(&latest("x", i64::MAX)), &[], |_| true);
-    assert_eq!(last, Decision::Conflict(format!("web-v{}", i64::MAX)));
+    assert_eq!(last, RevisionDecision::Conflict(format!("web-v{}", i64::MAX)));
 }
 
 #[test]
@@ -128,10 +128,13 @@ fn a_named_revision_never_changes() {
     let two = latest("web-v1.1.0", 2);
     let decided = |name: &str| decided(named(name), Some(&two), &revisions);
     assert_eq!(decided("web-v1.0.0"), keep("web-v1.0.0"));
-    assert_eq!(decided("web-v1.1.0"), Decision::Conflict("web-v1.1.0".to_owned()));
+    assert_eq!(
+        decided("web-v1.1.0"),
+        RevisionDecision::Conflict("web-v1.1.0".to_owned())
+    );
     assert_eq!(decided("web-v2.0.0"), create("web-v2.0.0", 3));
     let foreign = decide("web", named("web-v3"), None, &[], |name| name == "web-v3");
-    assert_eq!(foreign, Decision::Conflict("web-v3".to_owned()));
+    assert_eq!(foreign, RevisionDecision::Conflict("web-v3".to_owned()));
 }
 
 #[test]
@@ -299,7 +302,7 @@ fn a_status_is_written_only_for_news() {
 
 #[test]
 fn the_config_maps_of_a_definition_and_its_revision_hold_the_schema() {
-    let current = Current {
+    let current = CurrentRevision {
         latest: latest("scaler-v3", 3),
         uid: "r".to_owned(),
     };
@@ -343,7 +346,7 @@ fn the_config_maps_of_a_definition_and_its_revision_hold_the_schema() {
 
 #[test]
 fn a_config_map_without_a_schema_or_of_another_object_stays() {
-    let current = Current {
+    let current = CurrentRevision {
         latest: latest("scaler-v3", 3),
         uid: "r".to_owned(),
     };
@@ -367,7 +370,7 @@ fn a_config_map_without_a_schema_or_of_another_object_stays() {
 #[test]
 fn reasons_in_templates_are_printable() {
     let error = Error::Failed {
-        kind: Kind::Conflict,
+        kind: TextErrorKind::Conflict,
         errors: TextErrors::from_text("a\u{1b}[31m\nb"),
     };
     let expected = NotStored::Reported {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::decide::Identity;
+use super::decide::ObjectIdentity;
 use crate::api::oam::labels::SERVICE_ACCOUNT_ANNOTATION;
 use crate::controllers::oam::parse::release_of;
 
@@ -92,14 +92,14 @@ impl Admission {
         namespace: &str,
         manifests: impl IntoIterator<Item = &'a Value> + Clone,
     ) -> Result<(), Forbidden> {
-        let identities = || manifests.clone().into_iter().map(Identity::of);
+        let identities = || manifests.clone().into_iter().map(ObjectIdentity::of);
         if let Some(object) = identities().find(is_record) {
             return Err(Forbidden::Record {
                 kind: object.kind.to_owned(),
                 name: object.name.to_owned(),
             });
         }
-        let is_outside = |object: &Identity<'_>| !self.allow_cross_namespace && object.namespace != namespace;
+        let is_outside = |object: &ObjectIdentity<'_>| !self.allow_cross_namespace && object.namespace != namespace;
         if let Some(object) = identities().find(is_outside) {
             return Err(Forbidden::OtherNamespace {
                 kind: object.kind.to_owned(),
@@ -119,7 +119,7 @@ impl Admission {
 }
 
 /// Checks that an Application without identity creates nothing by which this program acts in another namespace.
-pub fn check_control(namespace: &str, object: &Identity<'_>) -> Result<(), Forbidden> {
+pub fn check_control(namespace: &str, object: &ObjectIdentity<'_>) -> Result<(), Forbidden> {
     if controls_elsewhere(namespace, object.api_version, object.namespace) {
         Err(Forbidden::Control {
             kind: object.kind.to_owned(),
@@ -132,7 +132,7 @@ pub fn check_control(namespace: &str, object: &Identity<'_>) -> Result<(), Forbi
 }
 
 /// Checks that an object is no Secret of a Helm release. An Application with a record of one is not supported.
-pub fn check_release(object: &Identity<'_>) -> Result<(), Forbidden> {
+pub fn check_release(object: &ObjectIdentity<'_>) -> Result<(), Forbidden> {
     match release_of(object.api_version, object.kind, object.name) {
         Some(_) => Err(Forbidden::HelmRelease {
             namespace: object.namespace.to_owned(),
@@ -149,6 +149,6 @@ pub fn controls_elsewhere(namespace: &str, api_version: &str, object_namespace: 
     CONTROL_GROUPS.contains(&group) && object_namespace != namespace
 }
 
-fn is_record(object: &Identity<'_>) -> bool {
+fn is_record(object: &ObjectIdentity<'_>) -> bool {
     object.api_version.starts_with("core.oam.dev/") && RECORDS.contains(&object.kind)
 }

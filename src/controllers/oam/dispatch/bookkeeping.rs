@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::decide::Identity;
+use super::decide::ObjectIdentity;
 use crate::api::oam::labels::{LAST_APPLIED, RENDER_HASH, SHARED_BY};
 
 const LAST_APPLIED_TIME: &str = "app.oam.dev/last-applied-time";
@@ -63,7 +63,7 @@ pub(super) fn with_bookkeeping(manifest: &Value, hash: &str, now: Timestamp) -> 
 
 /// Secrets and ConfigMaps would be stored twice, and Secrets in the open.
 fn is_last_applied_kept(manifest: &Value) -> bool {
-    let Identity { api_version, kind, .. } = Identity::of(manifest);
+    let ObjectIdentity { api_version, kind, .. } = ObjectIdentity::of(manifest);
     let has_data = api_version == "v1" && ["Secret", "ConfigMap"].contains(&kind);
     !has_data && record_opt_out(manifest).is_none()
 }

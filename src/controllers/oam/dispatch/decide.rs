@@ -14,14 +14,14 @@ const MAX_FINALIZERS: usize = 100;
 
 /// The fields that identify an object; empty if absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity<'a> {
+pub struct ObjectIdentity<'a> {
     pub api_version: &'a str,
     pub kind: &'a str,
     pub namespace: &'a str,
     pub name: &'a str,
 }
 
-impl<'a> Identity<'a> {
+impl<'a> ObjectIdentity<'a> {
     #[must_use]
     pub fn of(object: &'a Value) -> Self {
         let text = |value: Option<&'a Value>| value.and_then(Value::as_str).unwrap_or_default();
@@ -184,12 +184,12 @@ pub enum DispatchRefusal {
     #[error("failed to evaluate apply-once: {0}")]
     LiveFields(String),
     #[error("cannot calculate patch by computing a three way diff: {0}")]
-    Merge(#[from] three_way::Error),
+    Merge(#[from] three_way::ThreeWayError),
 }
 
 /// Fails if the object must not be written, for a reason that the user has to resolve.
 pub fn decide(request: &DispatchRequest<'_>) -> Result<DispatchDecision, DispatchRefusal> {
-    let Identity { kind, name, .. } = Identity::of(request.manifest);
+    let ObjectIdentity { kind, name, .. } = ObjectIdentity::of(request.manifest);
     if name.is_empty() {
         let generate_name = request
             .manifest
@@ -300,9 +300,9 @@ impl DispatchRequest<'_> {
             }
             _ => None,
         };
-        let Identity {
+        let ObjectIdentity {
             kind, namespace, name, ..
-        } = Identity::of(live);
+        } = ObjectIdentity::of(live);
         let (kind, namespace, name) = (kind.to_owned(), namespace.to_owned(), name.to_owned());
         match owner {
             None if self.policy.can_take_over || self.settings.can_take_over => Ok(false),
@@ -399,7 +399,7 @@ impl DispatchRequest<'_> {
     }
 
     fn update_method(&self) -> UpdateMethod {
-        let Identity { api_version, kind, .. } = Identity::of(self.manifest);
+        let ObjectIdentity { api_version, kind, .. } = ObjectIdentity::of(self.manifest);
         match self.policy.update.unwrap_or(self.settings.update) {
             // The API server has allocated addresses and ports, which an update must not lack.
             UpdateMethod::Replace if (api_version, kind) == ("v1", "Service") => UpdateMethod::Patch,

@@ -19,11 +19,11 @@ const MAX_OBJECTS: usize = 10_000;
 pub struct Fights<K> {
     /// Longest time between two restores.
     max_delay: Duration,
-    objects: HashMap<K, Object>,
+    objects: HashMap<K, FoughtObject>,
 }
 
 #[derive(Debug, Default)]
-struct Object {
+struct FoughtObject {
     restores: VecDeque<Timestamp>,
     /// Set while the object is fought over.
     delay: Option<Duration>,
@@ -59,7 +59,7 @@ impl<K: Clone + Eq + Hash> Fights<K> {
         let quiet = last.map_or(Duration::ZERO, |last| elapsed(last, now));
         if object.delay.is_some_and(|delay| quiet > delay + WINDOW) {
             // The last restore was not undone.
-            *object = Object::default();
+            *object = FoughtObject::default();
         }
         match (object.delay, last) {
             (Some(delay), Some(last)) if quiet < delay => Restore::At {
@@ -114,7 +114,7 @@ impl<K: Clone + Eq + Hash> Fights<K> {
     }
 }
 
-impl Object {
+impl FoughtObject {
     fn count(&mut self, now: Timestamp) {
         self.restores.push_back(now);
         if self.restores.len() > MAX_RESTORES {

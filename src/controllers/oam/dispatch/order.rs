@@ -1,6 +1,6 @@
 use serde_json::Value;
 
-use super::decide::Identity;
+use super::decide::ObjectIdentity;
 
 /// A stage of a trait. Its objects are applied once the objects of the stage before are healthy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,7 +45,7 @@ pub fn stages<T>(objects: impl IntoIterator<Item = (Stage, T)>) -> Vec<(Stage, V
 #[must_use]
 pub fn waves<T>(objects: Vec<T>, manifest: impl Fn(&T) -> &Value) -> [Vec<T>; 2] {
     let is_prerequisite = |object: &T| {
-        let Identity { api_version, kind, .. } = Identity::of(manifest(object));
+        let ObjectIdentity { api_version, kind, .. } = ObjectIdentity::of(manifest(object));
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         matches!(
             (group, kind),

@@ -61,7 +61,7 @@ pub struct Judgment {
 }
 
 #[derive(Deserialize)]
-struct Response {
+struct PrometheusResponse {
     status: String,
     #[serde(default)]
     error: String,
@@ -176,7 +176,7 @@ pub fn sample(response: &Value) -> Result<f64, String> {
             "the response is larger than {MAX_RESPONSE} bytes; aggregate the query to one value"
         ));
     }
-    let Ok(Response { status, error, data }) = serde_json::from_str(body) else {
+    let Ok(PrometheusResponse { status, error, data }) = serde_json::from_str(body) else {
         return Err(format!("the response {status_code} is not one of Prometheus"));
     };
     let Some(Data { result_type, result }) = data.filter(|_| status == "success") else {

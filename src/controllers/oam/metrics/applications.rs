@@ -7,7 +7,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::Metrics;
+use super::OamMetrics;
 use crate::api::NamespacedName;
 use crate::controllers::oam::cache::{CachedApplication, StatusOutline};
 use crate::runtime::watch::{Cached, Store};
@@ -41,7 +41,7 @@ pub(super) const WORKFLOW_PHASES: [&str; 7] = [
     "skipped",
 ];
 
-pub(super) struct ApplicationCollector(pub(super) Metrics);
+pub(super) struct ApplicationCollector(pub(super) OamMetrics);
 
 impl std::fmt::Debug for ApplicationCollector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -21,7 +21,7 @@ pub(super) const CONTROLLER: &str = "application";
 const NO_STAGE: &str = "-";
 
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct StageLabel {
+struct CompatStageLabel {
     stage: &'static str,
 }
 
@@ -41,14 +41,14 @@ struct ControllerLabel {
     controller: &'static str,
 }
 
-type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+type HistogramFamily<L> = Family<L, Histogram, fn() -> Histogram>;
 
 #[derive(Clone, Debug)]
 pub(super) struct CompatMetrics {
-    passes: Histograms<PassLabels>,
-    stages: Histograms<StageLabel>,
-    components: Histograms<StageLabel>,
-    workflows: Histograms<PhaseLabel>,
+    passes: HistogramFamily<PassLabels>,
+    stages: HistogramFamily<CompatStageLabel>,
+    components: HistogramFamily<CompatStageLabel>,
+    workflows: HistogramFamily<PhaseLabel>,
     // KubeVela's counter has no suffix `_total`, which each of ours would get.
     tracker_lists: Family<ControllerLabel, Gauge>,
 }
@@ -98,7 +98,7 @@ impl CompatMetrics {
             PassStage::Dispatch => (&self.components, NO_STAGE),
             PassStage::Render => return None,
         };
-        Some(family.get_or_create(&StageLabel { stage }).clone())
+        Some(family.get_or_create(&CompatStageLabel { stage }).clone())
     }
 
     /// Observes a pass, which reads the trackers of its Application once.

@@ -102,7 +102,7 @@ impl Drop for StageTimer {
 const MAX_KINDS: usize = 200;
 
 #[derive(Clone)]
-pub struct Metrics {
+pub struct OamMetrics {
     stages: Family<StageLabel, Histogram, fn() -> Histogram>,
     passes: Family<ResultLabel, Counter>,
     renders: Family<ResultLabel, Counter>,
@@ -121,7 +121,7 @@ pub struct Metrics {
 }
 
 /// Metrics that are not exported.
-impl Default for Metrics {
+impl Default for OamMetrics {
     fn default() -> Self {
         Self {
             stages: Family::new_with_constructor(|| Histogram::new(STAGE_BUCKETS)),
@@ -142,13 +142,13 @@ impl Default for Metrics {
     }
 }
 
-impl std::fmt::Debug for Metrics {
+impl std::fmt::Debug for OamMetrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Metrics").finish_non_exhaustive()
+        f.debug_struct("OamMetrics").finish_non_exhaustive()
     }
 }
 
-impl Metrics {
+impl OamMetrics {
     /// Registers the metrics, with KubeVela's gauges of Applications if `has_application_status`, and with others of
     /// KubeVela if `has_compat`.
     #[must_use]
@@ -278,7 +278,7 @@ impl Metrics {
     }
 }
 
-struct WatchCollector(Metrics);
+struct WatchCollector(OamMetrics);
 
 impl std::fmt::Debug for WatchCollector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -7,13 +7,13 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::Metrics;
+use super::OamMetrics;
 use super::applications::{NO_PHASE, PHASES, known};
 use crate::controllers::oam::cache::{CachedApplication, StatusOutline};
 use crate::runtime::watch::{Cached, Store};
 
 pub(super) struct PhaseCollector {
-    pub metrics: Metrics,
+    pub metrics: OamMetrics,
     /// Exports KubeVela's gauges too.
     pub has_compat: bool,
 }
@@ -29,20 +29,20 @@ impl Collector for PhaseCollector {
         let Some(applications) = self.metrics.applications.get() else {
             return Ok(());
         };
-        let mut counts = Counts::default();
+        let mut counts = PhaseCounts::default();
         counts.add_all(applications);
         counts.encode(self.has_compat, encoder)
     }
 }
 
 /// Numbers of Applications by phase, and of steps by type and phase.
-struct Counts {
+struct PhaseCounts {
     applications: BTreeMap<&'static str, i64>,
     steps: BTreeMap<(&'static str, String), i64>,
 }
 
 /// No Applications. Phases have a series from the start.
-impl Default for Counts {
+impl Default for PhaseCounts {
     fn default() -> Self {
         Self {
             applications: PHASES.iter().map(|phase| (*phase, 0)).collect(),
@@ -51,7 +51,7 @@ impl Default for Counts {
     }
 }
 
-impl Counts {
+impl PhaseCounts {
     fn add_all(&mut self, applications: &Store<Cached<CachedApplication>>) {
         for name in applications.names() {
             if let Some(app) = applications.get(&name)
@@ -119,7 +119,7 @@ mod tests {
 
     impl Collector for Statuses {
         fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-            let mut counts = Counts::default();
+            let mut counts = PhaseCounts::default();
             for status in &self.statuses {
                 counts.add(status.as_ref());
             }
@@ -148,7 +148,7 @@ mod tests {
     fn a_standby_has_no_series() {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(PhaseCollector {
-            metrics: Metrics::default(),
+            metrics: OamMetrics::default(),
             has_compat: true,
         }));
         let mut encoded = String::new();

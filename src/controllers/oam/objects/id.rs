@@ -2,7 +2,7 @@ use serde_json::Value;
 
 use super::ObjectError;
 use crate::api::oam::ManagedResource;
-use crate::controllers::oam::dispatch::decide::Identity;
+use crate::controllers::oam::dispatch::decide::ObjectIdentity;
 use crate::controllers::oam::trackers::{Inventory, LOCAL, ResourceKey, cluster_name};
 use crate::runtime::watch::GroupKind;
 
@@ -21,12 +21,12 @@ impl ObjectId {
     /// Returns the ID of an object in the controller's own cluster.
     #[must_use]
     pub fn of(object: &Value) -> Self {
-        let Identity {
+        let ObjectIdentity {
             api_version,
             kind,
             namespace,
             name,
-        } = Identity::of(object);
+        } = ObjectIdentity::of(object);
         Self {
             cluster: LOCAL.to_owned(),
             api_version: api_version.to_owned(),

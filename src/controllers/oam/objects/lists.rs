@@ -3,7 +3,7 @@
 use kube::api::ListParams;
 use serde_json::Value;
 
-use super::requests::{Request, Route, decode};
+use super::requests::{ClusterRequest, Route, decode};
 use super::{ClusterObjects, ObjectError, ObjectId};
 use crate::runtime::kube_client::ApiError;
 
@@ -24,7 +24,7 @@ impl ClusterObjects {
         let mut objects = Vec::new();
         let mut bytes = 0;
         for _ in 0..MAX_PAGES {
-            let request = Request::List(parameters.clone());
+            let request = ClusterRequest::List(parameters.clone());
             let text = route.send_text(self.client(), request).await?;
             bytes += text.len();
             if bytes > MAX_BYTES {

@@ -7,7 +7,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, Pro
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::requests::{self, Request, Route};
+use super::requests::{self, ClusterRequest, Route};
 use super::subscribers::Subscribers;
 use super::user::User;
 use super::{CachedObject, ObjectError, ObjectId, watches};
@@ -153,7 +153,7 @@ impl ClusterObjects {
     }
 
     pub async fn read(&self, id: &ObjectId) -> Result<Option<Value>, ObjectError> {
-        match self.route(id).await?.send(self.client(), Request::Get).await {
+        match self.route(id).await?.send(self.client(), ClusterRequest::Get).await {
             Err(ObjectError::Api(error)) if error.is_not_found() => Ok(None),
             result => result.map(Some),
         }
@@ -186,7 +186,7 @@ impl ClusterObjects {
 
     /// Fails with a conflict (409, reason AlreadyExists) if it exists.
     pub async fn create(&self, id: &ObjectId, object: &Value, is_dry_run: bool) -> Result<Value, ObjectError> {
-        let request = Request::Create(object, parameters(is_dry_run));
+        let request = ClusterRequest::Create(object, parameters(is_dry_run));
         let created = self.route(id).await?.send(self.client(), request).await?;
         Ok(self.assume_written(id, created, is_dry_run, true))
     }
@@ -197,14 +197,14 @@ impl ClusterObjects {
             dry_run: is_dry_run,
             ..PatchParams::apply(FIELD_MANAGER)
         };
-        let request = Request::Patch(Patch::Merge(patch), parameters);
+        let request = ClusterRequest::Patch(Patch::Merge(patch), parameters);
         let patched = self.route(id).await?.send(self.client(), request).await?;
         Ok(self.assume_written(id, patched, is_dry_run, false))
     }
 
     /// Replaces the resource version that the object names. Returns the object as stored.
     pub async fn replace(&self, id: &ObjectId, object: &Value, is_dry_run: bool) -> Result<Value, ObjectError> {
-        let request = Request::Replace(object, parameters(is_dry_run));
+        let request = ClusterRequest::Replace(object, parameters(is_dry_run));
         let replaced = self.route(id).await?.send(self.client(), request).await?;
         Ok(self.assume_written(id, replaced, is_dry_run, false))
     }
@@ -226,7 +226,7 @@ impl ClusterObjects {
             ..DeleteParams::default()
         };
         let route = self.route(id).await?;
-        match route.send(self.client(), Request::Delete(parameters)).await {
+        match route.send(self.client(), ClusterRequest::Delete(parameters)).await {
             Err(ObjectError::Api(error)) if error.is_not_found() || requests::is_other_uid(&error) => Ok(()),
             result => result.map(drop),
         }

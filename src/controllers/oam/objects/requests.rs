@@ -9,7 +9,7 @@ use crate::runtime::kube_client::{ApiError, DEADLINE, call_within};
 use crate::runtime::owner_refs::path_segment;
 use crate::runtime::watch::{MAX_DECODED_BYTES, Resource, too_large};
 
-pub(super) enum Request<'a> {
+pub(super) enum ClusterRequest<'a> {
     Get,
     List(ListParams),
     Create(&'a Value, PostParams),
@@ -60,7 +60,7 @@ impl Route {
         }
     }
 
-    pub(super) async fn send(self, client: &Client, request: Request<'_>) -> Result<Value, ObjectError> {
+    pub(super) async fn send(self, client: &Client, request: ClusterRequest<'_>) -> Result<Value, ObjectError> {
         let text = self.send_text(client, request).await?;
         // Anyone who may write the object decides how much memory it takes.
         let bytes = parsed_bytes(&text);
@@ -72,7 +72,7 @@ impl Route {
     }
 
     /// Returns the response as text.
-    pub(super) async fn send_text(&self, client: &Client, request: Request<'_>) -> Result<String, ObjectError> {
+    pub(super) async fn send_text(&self, client: &Client, request: ClusterRequest<'_>) -> Result<String, ObjectError> {
         let request = self.build(request).map_err(|error| invalid(error.to_string()))?;
         match call_within(DEADLINE, client.request_text(request)).await? {
             Ok(text) => Ok(text),
@@ -81,15 +81,17 @@ impl Route {
         }
     }
 
-    fn build(&self, request: Request<'_>) -> Result<axum::http::Request<Vec<u8>>, request::Error> {
+    fn build(&self, request: ClusterRequest<'_>) -> Result<axum::http::Request<Vec<u8>>, request::Error> {
         let (path, name) = (&self.collection, &self.name);
         match request {
-            Request::List(parameters) => path.list(&parameters),
-            Request::Get => path.get(name, &GetParams::default()),
-            Request::Create(object, parameters) => path.create(&parameters, object.to_string().into_bytes()),
-            Request::Patch(patch, parameters) => path.patch(name, &parameters, &patch),
-            Request::Replace(object, parameters) => path.replace(name, &parameters, object.to_string().into_bytes()),
-            Request::Delete(parameters) => path.delete(name, &parameters),
+            ClusterRequest::List(parameters) => path.list(&parameters),
+            ClusterRequest::Get => path.get(name, &GetParams::default()),
+            ClusterRequest::Create(object, parameters) => path.create(&parameters, object.to_string().into_bytes()),
+            ClusterRequest::Patch(patch, parameters) => path.patch(name, &parameters, &patch),
+            ClusterRequest::Replace(object, parameters) => {
+                path.replace(name, &parameters, object.to_string().into_bytes())
+            }
+            ClusterRequest::Delete(parameters) => path.delete(name, &parameters),
         }
     }
 }

@@ -8,7 +8,7 @@ use super::definitions::Workload;
 use super::overrides::OverrideDefinitions;
 use crate::api::oam::{Application, Definition, ManagedResource};
 use crate::controllers::oam::policies::ENV_BINDING;
-use crate::controllers::oam::source::{Import, function_imports};
+use crate::controllers::oam::source::{CueImport, function_imports};
 use crate::controllers::oam::trackers::Inventory;
 use crate::text::{sanitize, truncate};
 
@@ -125,8 +125,8 @@ fn unsupported_templates<'a>(templates: impl IntoIterator<Item = &'a str>) -> Op
 
 /// Returns what a template of a component or trait must not have: a package, or one of its functions.
 #[must_use]
-pub fn unsupported_import(import: &Import) -> Option<String> {
-    let Import { path, functions, .. } = import;
+pub fn unsupported_import(import: &CueImport) -> Option<String> {
+    let CueImport { path, functions, .. } = import;
     let shown = |name: &str| truncate(&sanitize(name), MAX_SHOWN);
     let Some((_, supported)) = FUNCTIONS.iter().find(|(package, _)| *package == path.as_str()) else {
         return Some(format!("an import of {}", shown(path)));

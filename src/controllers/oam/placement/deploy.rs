@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::limits::{Usage, check_limit, json_bytes};
+use super::limits::{PlacementUsage, check_limit, json_bytes};
 use super::replication::Replica;
 use super::{Place, PlacedComponent, PlacementError, overrides, replication, topology};
 use crate::api::lenient::list;
@@ -127,7 +127,7 @@ pub struct Deployer<'a> {
     terraform: HashSet<&'a str>,
     policies: HashMap<&'a str, &'a AppPolicy>,
     settings: PlacementSettings<'a>,
-    usage: Usage,
+    usage: PlacementUsage,
 }
 
 impl<'a> Deployer<'a> {
@@ -139,7 +139,7 @@ impl<'a> Deployer<'a> {
             // Of two policies with one name, KubeVela takes the later.
             policies: policies.iter().map(|policy| (policy.name.as_str(), policy)).collect(),
             settings,
-            usage: Usage::default(),
+            usage: PlacementUsage::default(),
         }
     }
 
@@ -229,7 +229,7 @@ impl<'a> Deployer<'a> {
 }
 
 /// Counts the size of components at their placements: each is rendered there.
-fn add_bytes(usage: &mut Usage, replicas: &[Replica], placements: usize) -> Result<(), PlacementError> {
+fn add_bytes(usage: &mut PlacementUsage, replicas: &[Replica], placements: usize) -> Result<(), PlacementError> {
     let mut last: Option<(&Arc<Component>, usize)> = None;
     for (component, _) in replicas.iter().filter(|_| placements > 0) {
         // Replicas of one component follow each other.

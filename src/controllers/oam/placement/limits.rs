@@ -20,13 +20,13 @@ pub(super) fn check_limit(count: usize, what: &'static str, limit: usize) -> Res
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Usage {
+pub(super) struct PlacementUsage {
     placed: usize,
     bytes: usize,
     comparisons: usize,
 }
 
-impl Usage {
+impl PlacementUsage {
     pub(super) fn add_placed(&mut self, count: usize) -> Result<(), PlacementError> {
         add(&mut self.placed, count, "components and placements", MAX_PLACED)
     }

@@ -31,7 +31,7 @@ pub use deploy::{DeployParameters, Deployer, PlacementSettings, RemainingParamet
 pub use error::PlacementError;
 pub use overrides::{NamedType, override_types};
 pub use pattern::matches_wildcards;
-pub use progress::{Applied, Check, DeployEnd, PlacementProgress};
+pub use progress::{Applied, DeployEnd, PlacementCheck, PlacementProgress};
 pub use services::{ServiceKey, merge_replicas, place_service, service_key};
 pub use topology::cluster_selector;
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::error::OverrideError;
-use super::limits::{Usage, check_limit, json_bytes};
+use super::limits::{PlacementUsage, check_limit, json_bytes};
 use super::pattern::{NamePattern, is_exact};
 use super::properties::decode;
 use super::{PlacementError, PlacementSettings};
@@ -23,14 +23,14 @@ const MAX_CHANGES: usize = 500;
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 struct Override {
     #[serde(deserialize_with = "list")]
-    components: Vec<Change>,
+    components: Vec<ComponentChange>,
     /// An empty list keeps nothing, unlike an absent list.
     selector: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-struct Change {
+struct ComponentChange {
     #[serde(deserialize_with = "null_as_default")]
     name: String,
     #[serde(rename = "type", deserialize_with = "null_as_default")]
@@ -57,7 +57,7 @@ pub(super) fn apply(
     policies: &[Cow<'_, AppPolicy>],
     components: Vec<Arc<Component>>,
     settings: &PlacementSettings<'_>,
-    usage: &mut Usage,
+    usage: &mut PlacementUsage,
 ) -> Result<Vec<Arc<Component>>, PlacementError> {
     let mut overrides = Vec::new();
     for policy in policies.iter().filter(|policy| policy.type_ == OVERRIDE) {
@@ -65,7 +65,7 @@ pub(super) fn apply(
     }
     let changes = overrides.iter().map(|(_, override_)| override_.components.len()).sum();
     check_limit(changes, "changes of components", MAX_CHANGES)?;
-    let mut changed = Changed {
+    let mut changed = ChangedComponents {
         components,
         usage,
         is_unanchored: settings.unanchored_overrides,
@@ -84,14 +84,14 @@ pub(super) fn apply(
     Ok(changed.components)
 }
 
-struct Changed<'u> {
+struct ChangedComponents<'u> {
     components: Vec<Arc<Component>>,
-    usage: &'u mut Usage,
+    usage: &'u mut PlacementUsage,
     is_unanchored: bool,
 }
 
-impl Changed<'_> {
-    fn apply(&mut self, policy: &AppPolicy, change: &Change) -> Result<(), PlacementError> {
+impl ChangedComponents<'_> {
+    fn apply(&mut self, policy: &AppPolicy, change: &ComponentChange) -> Result<(), PlacementError> {
         let failed = |cause| PlacementError::Override {
             policy: policy.name.clone(),
             cause,
@@ -119,7 +119,7 @@ impl Changed<'_> {
         Ok(())
     }
 
-    fn select(&self, change: &Change) -> Result<Vec<usize>, OverrideError> {
+    fn select(&self, change: &ComponentChange) -> Result<Vec<usize>, OverrideError> {
         let pattern = NamePattern::new(&change.name, self.is_unanchored)?;
         let is_selected = |component: &Component| {
             if change.name.is_empty() {
@@ -134,7 +134,7 @@ impl Changed<'_> {
     }
 }
 
-impl Change {
+impl ComponentChange {
     /// Changes a component. A component of another type is replaced, and loses its dependencies, inputs and outputs.
     fn apply(&self, component: &mut Component) -> Result<(), OverrideError> {
         if !self.type_.is_empty() && self.type_ != component.type_ {

@@ -12,7 +12,7 @@ use crate::text;
 type PlaceKey<'a> = (&'a str, &'a str, &'a str);
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Check {
+pub enum PlacementCheck {
     Healthy {
         /// Values of the component's outputs, or the reason why a value is missing.
         outputs: Result<Vec<(String, Value)>, String>,
@@ -71,16 +71,16 @@ impl<'a> PlacementProgress<'a> {
         ready.map(|(index, _)| index).collect()
     }
 
-    pub fn record(&mut self, index: usize, check: Check) {
+    pub fn record(&mut self, index: usize, check: PlacementCheck) {
         let (Some(component), Some(is_checked)) = (self.components.get(index), self.is_checked.get_mut(index)) else {
             return;
         };
         *is_checked = true;
         let place = place_key(component);
         let error = match check {
-            Check::Unhealthy | Check::Unreachable => None,
-            Check::Failed(error) => Some(error),
-            Check::Healthy { outputs } => {
+            PlacementCheck::Unhealthy | PlacementCheck::Unreachable => None,
+            PlacementCheck::Failed(error) => Some(error),
+            PlacementCheck::Healthy { outputs } => {
                 self.healthy.insert((place, component.component.name.as_str()));
                 match outputs {
                     Ok(values) => {

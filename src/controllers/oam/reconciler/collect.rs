@@ -9,9 +9,9 @@ use super::conditions::phase;
 use super::env::Env;
 use super::failure::{Failure, FailureKind, Stop};
 use super::observed::{Observed, TRACKER_FINALIZER};
-use super::outcome::{Change, Outcome};
-use super::pass::End;
-use super::rollout::Declared;
+use super::outcome::{Outcome, OutcomeChange};
+use super::pass::PassEnd;
+use super::rollout::DeclaredObjects;
 use super::rollout::render::Target;
 use crate::api::oam::{ApplicationSpec, Component, StepOutput, labels};
 use crate::controllers::oam::collect::{CollectProgress, Collector, Mark, Subject};
@@ -30,12 +30,12 @@ pub(super) async fn delete(
     observed: &mut Observed,
     objects: &mut AppObjects<'_>,
     outcome: &mut Outcome,
-) -> Result<End, Stop> {
+) -> Result<PassEnd, Stop> {
     let env = objects.env;
     let finalizers = observed.app.finalizers().to_vec();
     let is_ours = |finalizer: &String| [TRACKER_FINALIZER, labels::ORPHAN_FINALIZER].contains(&finalizer.as_str());
     if !finalizers.iter().any(is_ours) {
-        return Ok(End::Gone);
+        return Ok(PassEnd::Gone);
     }
     outcome.in_phase(phase::DELETING);
     let (policies, components) = policies_of_deletion(observed, &objects.ledger.inventory)?;
@@ -47,7 +47,7 @@ pub(super) async fn delete(
     };
     let progress = collection.collect(Mark::All).await?;
     if outcome.waits_for_deletion(progress) {
-        return Ok(End::Waiting);
+        return Ok(PassEnd::Waiting);
     }
     if objects.ledger.has_any().await? {
         return Err(Stop::Stale);
@@ -61,7 +61,7 @@ pub(super) async fn delete(
         );
         outcome.wait_for_deletion(message);
         outcome.look_again_in(WAIT);
-        return Ok(End::Waiting);
+        return Ok(PassEnd::Waiting);
     }
     let finalizers: Vec<String> = finalizers.into_iter().filter(|finalizer| !is_ours(finalizer)).collect();
     match observed.patch_metadata(env, json!({ "finalizers": finalizers })).await {
@@ -69,7 +69,7 @@ pub(super) async fn delete(
         Err(error) if error.is_not_found() => {}
         Err(error) => return Err(Stop::of_write(&error)),
     }
-    Ok(End::Gone)
+    Ok(PassEnd::Gone)
 }
 
 /// If policies are invalid, the policies of the revision decide: they may keep objects. Without objects, any will do.
@@ -155,23 +155,23 @@ impl Collection<'_, '_> {
     }
 }
 
-pub(super) struct Garbage<'c, 'p> {
+pub(super) struct GarbageCollection<'c, 'p> {
     pub(super) target: Target<'c>,
     pub(super) observed: &'c Observed,
     pub(super) objects: &'c mut AppObjects<'p>,
     pub(super) outcome: &'c mut Outcome,
 }
 
-impl Garbage<'_, '_> {
+impl GarbageCollection<'_, '_> {
     pub(super) async fn collect_unmarked(&mut self) -> Result<(), Stop> {
         self.collect(Mark::No).await
     }
 
     /// Collects objects of older versions that are not declared, and revisions beyond the limit.
-    pub(super) async fn collect_undeclared(&mut self, declared: &Declared) -> Result<(), Stop> {
+    pub(super) async fn collect_undeclared(&mut self, declared: &DeclaredObjects) -> Result<(), Stop> {
         let applied = match declared {
-            Declared::Complete(applied) => applied,
-            Declared::Unknown { cause } => {
+            DeclaredObjects::Complete(applied) => applied,
+            DeclaredObjects::Unknown { cause } => {
                 tracing::debug!(application = %self.target.env.name, cause, "nothing is collected");
                 return self.collect_unmarked().await;
             }
@@ -183,10 +183,10 @@ impl Garbage<'_, '_> {
     }
 
     /// Collects after a failed run, if all that is declared is recorded: objects of components that failed stay.
-    pub(super) async fn collect_after_failure(&mut self, declared: &Declared) -> Result<(), Stop> {
+    pub(super) async fn collect_after_failure(&mut self, declared: &DeclaredObjects) -> Result<(), Stop> {
         let recorded: HashSet<ResourceKey> = self.objects.ledger.current_entries().map(ResourceKey::of).collect();
         match declared {
-            Declared::Complete(keys) if keys.is_subset(&recorded) => self.collect_undeclared(declared).await,
+            DeclaredObjects::Complete(keys) if keys.is_subset(&recorded) => self.collect_undeclared(declared).await,
             _ => self.collect_unmarked().await,
         }
     }
@@ -241,7 +241,7 @@ impl Outcome {
     }
 
     fn wait_for_deletion(&mut self, message: String) {
-        self.changes.push(Change::Deleting(message));
+        self.changes.push(OutcomeChange::Deleting(message));
         self.is_waiting_for_deletion = true;
     }
 }

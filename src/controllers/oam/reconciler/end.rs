@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 use super::failure::{Failure, FailureKind, Stop};
 use super::observed::requests::{RECONCILE_INTERVAL, requested_interval};
 use super::outcome::status::{self, Built};
-use super::pass::{End, Pass};
+use super::pass::{Pass, PassEnd};
 use crate::api::oam::{Application, ApplicationStatus, Condition, WorkflowStatus};
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::events::Event;
@@ -62,7 +62,7 @@ impl Pass<'_> {
         };
         let (now, generation) = (self.env.now, self.observed.app.metadata.generation);
         let (built, failure) = match result {
-            Ok(End::Gone) => return Ok(Action::Done),
+            Ok(PassEnd::Gone) => return Ok(Action::Done),
             Err(Stop::Stale | Stop::NeedsMemory(_)) => {
                 self.save_steps().await;
                 return Ok(Action::requeue_after(STALE_RETRY));
@@ -73,7 +73,7 @@ impl Pass<'_> {
                 self.env.keep_evaluations();
                 return Ok(Action::requeue_after(jitter(CLUSTER_RETRY, 0.5..1.5)));
             }
-            Ok(End::Waiting) => (status::build(&self.outcome, now), None),
+            Ok(PassEnd::Waiting) => (status::build(&self.outcome, now), None),
             // What steps have done is recorded: steps that have ended must not run again.
             Err(Stop::NeedsEvaluator) => {
                 self.outcome.next = Some(self.env.keep_evaluations());

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::Reconciler;
 use super::cluster::ClusterPass;
-use super::evaluations::{Answers, PassEvaluator, RenderAnswers};
+use super::evaluations::{EffectAnswers, PassEvaluator, RenderAnswers};
 use super::failure::{Failure, Stop};
 use super::memory::Memory;
 use crate::api::NamespacedName;
@@ -36,7 +36,7 @@ pub(super) struct Env<'a> {
     pub(super) memory: Arc<Mutex<Memory>>,
     pub(super) turn: Arc<Turn>,
     /// The answers to calls of steps that have not ended.
-    pub(super) answers: Mutex<Answers>,
+    pub(super) answers: Mutex<EffectAnswers>,
     pub(super) render_answers: Mutex<RenderAnswers>,
     /// The time from which calls of components and traits wait for the next pass, so that this one has an end.
     pub(super) calls_end: Instant,

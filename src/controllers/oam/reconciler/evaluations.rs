@@ -82,9 +82,9 @@ impl Env<'_> {
 
 /// Answers to calls with effects, by id of a step that has not ended: only a restart makes the calls again.
 #[derive(Default)]
-pub struct Answers(HashMap<String, HashMap<[u8; 32], Value>>);
+pub struct EffectAnswers(HashMap<String, HashMap<[u8; 32], Value>>);
 
-impl Answers {
+impl EffectAnswers {
     pub(super) fn get(&self, step_id: &str, call: &Call) -> Option<Value> {
         self.0.get(step_id)?.get(&key(call)).cloned()
     }
@@ -116,7 +116,7 @@ const MAX_RENDER_BYTES: usize = 4 * 1024 * 1024;
 /// several times, and calls once.
 #[derive(Default)]
 pub struct RenderAnswers {
-    answers: HashMap<[u8; 32], Known>,
+    answers: HashMap<[u8; 32], KnownAnswer>,
     /// Size of all answers.
     bytes: usize,
     /// A call of this pass has waited for requests of others: the next ones don't.
@@ -125,7 +125,7 @@ pub struct RenderAnswers {
     rendering: Vec<[u8; 32]>,
 }
 
-struct Known {
+struct KnownAnswer {
     /// As JSON, which takes a fraction of the memory of a value; or the message of a failure.
     answer: Result<Box<str>, String>,
     /// Used in this pass.
@@ -189,7 +189,7 @@ impl RenderAnswers {
             Err(message) => Answer::failed(message.as_str()),
         };
         self.bytes += known.as_ref().map_or(0, |text| text.len());
-        let known = Known {
+        let known = KnownAnswer {
             is_kept: known.is_ok(),
             answer: known,
             is_used: true,
@@ -226,7 +226,7 @@ impl RenderAnswers {
         self.has_waited = false;
     }
 
-    fn retain(&mut self, is_kept: impl Fn(&Known) -> bool) {
+    fn retain(&mut self, is_kept: impl Fn(&KnownAnswer) -> bool) {
         self.answers.retain(|_, known| is_kept(known));
         let texts = self.answers.values().filter_map(|known| known.answer.as_ref().ok());
         self.bytes = texts.map(|text| text.len()).sum();
@@ -270,7 +270,7 @@ mod tests {
             function: function.to_owned(),
             params: json!({ "url": "https://example.com" }),
         };
-        let mut answers = Answers::default();
+        let mut answers = EffectAnswers::default();
         let (sent, read) = (call("http", "do", "send"), call("kube", "read", "load"));
         let answer = Answer::Returned(json!({ "statusCode": 200 }));
         for one in [&sent, &read] {

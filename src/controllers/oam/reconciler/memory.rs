@@ -9,14 +9,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::evaluations::{Answers, RenderAnswers};
+use super::evaluations::{EffectAnswers, RenderAnswers};
 use crate::api::NamespacedName;
 use crate::budget::{Budget, Reservation};
 use crate::controllers::oam::render::cache_key::CacheKey;
 use crate::controllers::oam::render::component::Rendered;
 use crate::controllers::oam::render::health::Health;
 use crate::controllers::oam::revisions::Packed;
-use crate::cue::turn::{Kept, Need, Reserve};
+use crate::cue::turn::{KeptEvaluations, Need, Reserve};
 use render_cache::RenderCache;
 
 const WARNING_INTERVAL: Duration = Duration::from_mins(10);
@@ -56,7 +56,7 @@ pub struct Memory {
     pub revision: Option<Arc<Packed>>,
     /// The generation for which the workflow ran once more, to record objects.
     pub restarted: Option<i64>,
-    pub values: Option<super::values::Stored>,
+    pub values: Option<super::values::StoredValues>,
     /// True if `values` were forgotten: counters that are kept in memory at other times are then stored.
     pub stores_counters: bool,
     /// True if the outcome of the last write of the status is unknown: the cache may not have the status that the next pass
@@ -64,8 +64,8 @@ pub struct Memory {
     pub is_status_unknown: bool,
     /// Memory that the last pass lacked for revisions.
     pub missing_bytes: u64,
-    pub evaluations: Kept,
-    pub answers: Answers,
+    pub evaluations: KeptEvaluations,
+    pub answers: EffectAnswers,
     pub render_answers: RenderAnswers,
     /// The number of workflows that have begun. Each calls the functions of components and traits again; their renderings
     /// hold until the next one.
@@ -102,7 +102,7 @@ impl Memory {
             let details = health.details.iter().map(|(label, text)| label.len() + text.len());
             ENTRY_BYTES + name.len() + health.message.len() + details.sum::<usize>()
         });
-        let values = self.values.as_ref().map_or(0, super::values::Stored::bytes);
+        let values = self.values.as_ref().map_or(0, super::values::StoredValues::bytes);
         let revision = self.revision.as_ref().map_or(0, |revision| revision.packed_bytes());
         health.sum::<usize>() as u64 + values + revision + self.answers.bytes() + self.render_answers.bytes()
     }
@@ -111,7 +111,7 @@ impl Memory {
         self.health = HashMap::new();
         self.revision = None;
         self.values = None;
-        self.answers = Answers::default();
+        self.answers = EffectAnswers::default();
         self.render_answers = RenderAnswers::default();
         self.stores_counters = true;
     }

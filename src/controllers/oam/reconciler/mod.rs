@@ -40,14 +40,14 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::Options;
-use super::cache::{CachedApplication, Caches, Decoded};
+use super::cache::{CachedApplication, Caches, DecodedApplication};
 use super::collect::Collector;
 use super::compression::CrdCheck;
 use super::definitions::DefinitionCaches;
 use super::dispatch::fights::Fights;
 use super::functions::http::HttpRequests;
 use super::functions::logs::StepLogs;
-use super::metrics::Metrics;
+use super::metrics::OamMetrics;
 use super::objects::{Autoscalers, Objects};
 use super::render::release::{context_version, unknown_version};
 use super::rights::AccessReviews;
@@ -91,7 +91,7 @@ pub struct Reconciler {
     pub collector: Collector,
     pub evaluator: Evaluator,
     pub events: EventPublisher,
-    pub metrics: Metrics,
+    pub metrics: OamMetrics,
     pub autoscalers: Autoscalers,
     pub cluster_passes: ClusterPasses,
     pub http_requests: HttpRequests,
@@ -175,7 +175,11 @@ impl Reconciler {
 
     /// Returns an Application, read again if the cache left it out, or may lack its last status: steps that have ended
     /// would run again.
-    async fn unpack(&self, name: &NamespacedName, cached: &CachedApplication) -> Result<Option<Decoded>, ApiError> {
+    async fn unpack(
+        &self,
+        name: &NamespacedName,
+        cached: &CachedApplication,
+    ) -> Result<Option<DecodedApplication>, ApiError> {
         let memory = self.memories.of(name);
         let is_status_unknown = memory.lock().is_status_unknown;
         if !is_status_unknown {
@@ -197,9 +201,12 @@ impl Reconciler {
         Ok(live)
     }
 
-    async fn read_application(&self, name: &NamespacedName) -> Result<Option<Decoded>, ApiError> {
+    async fn read_application(&self, name: &NamespacedName) -> Result<Option<DecodedApplication>, ApiError> {
         let api: Api<Raw<Application>> = Api::namespaced(self.client.clone(), &name.namespace);
-        let read = call(api.get_opt(&name.name)).await?.map(Decoded::of).transpose();
+        let read = call(api.get_opt(&name.name))
+            .await?
+            .map(DecodedApplication::of)
+            .transpose();
         read.map_err(|invalid| ApiError::unavailable(invalid.error))
     }
 

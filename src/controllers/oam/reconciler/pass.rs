@@ -15,21 +15,21 @@ use serde_json::{Map, Value, json};
 
 use super::apply::{AppObjects, Ledger, TAKEN_RETRY};
 use super::cluster::Cluster;
-use super::collect::{self, Garbage};
+use super::collect::{self, GarbageCollection};
 use super::conditions::{self, phase};
 use super::declare::{declare, declare_recorded};
 use super::env::Env;
 use super::failure::{Failure, FailureKind, Stop};
-use super::observed::requests::{RESTART, Restart};
+use super::observed::requests::{RESTART, RestartRequest};
 use super::observed::{Observed, TRACKER_FINALIZER};
 use super::outcome::status::{self, Built};
-use super::outcome::{Change, Outcome};
+use super::outcome::{Outcome, OutcomeChange};
 use super::policies::{apply_policies, policies_without_effect};
 use super::references::resolve_references;
 use super::reschedule::follow_shard;
 use super::revise::{Current, Revision, Revisions, application_of};
 use super::rollout::render::Target;
-use super::rollout::{Declared, Rollout};
+use super::rollout::{DeclaredObjects, Rollout};
 use super::run::{end_run, restart_if_due, run_workflow};
 use super::values::StepValues;
 use crate::api::oam::{Application, ApplicationStatus, WorkflowStatus, labels};
@@ -45,7 +45,7 @@ const KEEP_RETRY: Duration = Duration::from_mins(1);
 /// Delay after an Application was refused. Its change comes first.
 const REFUSED_RETRY: Duration = Duration::from_mins(10);
 
-pub(super) enum End {
+pub(super) enum PassEnd {
     /// The Application waits for events, and for the time that the pass asks for.
     Waiting,
     /// The finalizers are removed.
@@ -67,7 +67,7 @@ impl<'p> Pass<'p> {
         Self { env, observed, outcome }
     }
 
-    pub(super) async fn stages(&mut self) -> Result<End, Stop> {
+    pub(super) async fn stages(&mut self) -> Result<PassEnd, Stop> {
         let env = self.env;
         let inventory = self.observed.read_trackers(env).await?;
         check_support(&self.observed.app, &inventory)?;
@@ -79,7 +79,7 @@ impl<'p> Pass<'p> {
         if self.observed.is_deleting() {
             return collect::delete(&mut self.observed, &mut objects, &mut self.outcome).await;
         }
-        self.deploy(&mut objects).await.map(|()| End::Waiting)
+        self.deploy(&mut objects).await.map(|()| PassEnd::Waiting)
     }
 
     async fn deploy(&mut self, objects: &mut AppObjects<'p>) -> Result<(), Stop> {
@@ -224,12 +224,12 @@ impl<'p> Pass<'p> {
         };
         let workflow = self.outcome.workflow.as_ref();
         let end = workflow.and_then(|workflow| workflow.end_time.as_ref());
-        let Some(restart) = Restart::parse(text, self.env.now, end.map(|Time(end)| *end)) else {
+        let Some(restart) = RestartRequest::parse(text, self.env.now, end.map(|Time(end)| *end)) else {
             return false;
         };
-        let (Restart::Once(time) | Restart::AfterEachRun(time)) = restart;
+        let (RestartRequest::Once(time) | RestartRequest::AfterEachRun(time)) = restart;
         self.outcome.restart_at = Some(time);
-        matches!(restart, Restart::Once(_))
+        matches!(restart, RestartRequest::Once(_))
     }
 
     /// Waits until a tracker that is being deleted, and has the name of the current one, is gone.
@@ -240,7 +240,7 @@ impl<'p> Pass<'p> {
         };
         let name = tracker.name();
         let message = format!("resourcetracker {name} of this version is still being deleted");
-        let mut garbage = Garbage {
+        let mut garbage = GarbageCollection {
             target,
             observed: &self.observed,
             objects,
@@ -301,7 +301,7 @@ async fn keep_and_collect(rollout: &mut Rollout<'_, '_>, observed: &Observed) ->
     let shown = status.map(|status| status.services.as_slice()).unwrap_or_default();
     let mut declared = rollout.assess(shown).await?;
     if let Some(cause) = rollout.apply_post_traits().await? {
-        declared = Declared::Unknown { cause };
+        declared = DeclaredObjects::Unknown { cause };
     }
     rollout.show_phase();
     rollout.outcome.applied_resources = rollout.objects.applied();
@@ -310,17 +310,17 @@ async fn keep_and_collect(rollout: &mut Rollout<'_, '_>, observed: &Observed) ->
     garbage(rollout, observed).collect_undeclared(&declared).await?;
     let outcome = &mut *rollout.outcome;
     match Stop::split(kept)? {
-        Ok(()) => outcome.changes.push(Change::Removed(conditions::STATE_KEEP)),
+        Ok(()) => outcome.changes.push(OutcomeChange::Removed(conditions::STATE_KEEP)),
         Err(failure) => {
             outcome.warn_of(&failure);
             outcome.look_again_in(KEEP_RETRY);
-            outcome.changes.push(Change::Failed {
+            outcome.changes.push(OutcomeChange::Failed {
                 condition: conditions::STATE_KEEP,
                 message: failure.message,
             });
         }
     }
-    outcome.changes.push(Change::Removed(conditions::SYNCED));
+    outcome.changes.push(OutcomeChange::Removed(conditions::SYNCED));
     outcome.is_complete = true;
     if !outcome.is_waiting_for_deletion {
         outcome.succeeded(conditions::READY, "Deployed", "Deployed successfully");
@@ -328,8 +328,8 @@ async fn keep_and_collect(rollout: &mut Rollout<'_, '_>, observed: &Observed) ->
     Ok(())
 }
 
-fn garbage<'c, 'p>(rollout: &'c mut Rollout<'_, 'p>, observed: &'c Observed) -> Garbage<'c, 'p> {
-    Garbage {
+fn garbage<'c, 'p>(rollout: &'c mut Rollout<'_, 'p>, observed: &'c Observed) -> GarbageCollection<'c, 'p> {
+    GarbageCollection {
         target: rollout.target,
         observed,
         objects: rollout.objects,

@@ -52,8 +52,8 @@ pub(super) async fn resolve_references(
         cluster.env.use_clusters(clusters).await?;
     }
     let objects = match recorded {
-        Some(objects) => complete(objects, &Fetch(cluster)).await,
-        None => references.fetch(&Fetch(cluster)).await,
+        Some(objects) => complete(objects, &ReferenceFetcher(cluster)).await,
+        None => references.fetch(&ReferenceFetcher(cluster)).await,
     };
     let objects = objects.map_err(failed)?;
     let resolved = references.resolve(&parsed.spec.components, &objects);
@@ -105,9 +105,9 @@ fn keeps_objects(observed: &Observed, latest: &Revision, parsed: &Parsed) -> boo
     is_unchanged(&latest.recorded(), &candidate)
 }
 
-struct Fetch<'x>(&'x Cluster<'x>);
+struct ReferenceFetcher<'x>(&'x Cluster<'x>);
 
-impl FetchObjects for Fetch<'_> {
+impl FetchObjects for ReferenceFetcher<'_> {
     async fn fetch(&self, request: &ObjectRequest) -> Result<Vec<Value>, String> {
         let mut id = ObjectId {
             cluster: request.cluster.clone(),

@@ -23,14 +23,14 @@ use crate::cue;
 use crate::runtime::kube_client::call;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stored {
+pub struct StoredValues {
     name: String,
     data: BTreeMap<String, String>,
     /// The values, with counters that are not worth a write.
     store: ValueStore,
 }
 
-impl Stored {
+impl StoredValues {
     pub(super) fn bytes(&self) -> u64 {
         let texts = self.data.iter();
         let texts = texts.map(|(name, text)| (name.len() + text.len()) as u64 + parsed_bytes(text));
@@ -70,7 +70,7 @@ impl<'p> StepValues<'p> {
         };
         let data = map.data.unwrap_or_default();
         let store = self.decode(name, &data).await?;
-        self.env.memory.lock().values = Some(Stored {
+        self.env.memory.lock().values = Some(StoredValues {
             name: name.to_owned(),
             data,
             store: store.clone(),
@@ -128,7 +128,7 @@ impl<'p> StepValues<'p> {
             let old = stored.map(|stored| stored.data).unwrap_or_default();
             self.patch(&name, &old, &data, outcome).await?;
         }
-        self.env.memory.lock().values = Some(Stored {
+        self.env.memory.lock().values = Some(StoredValues {
             name,
             data,
             store: store.clone(),
@@ -184,7 +184,7 @@ impl<'p> StepValues<'p> {
                 }
                 Err(error) => return Err(failed(error)),
             };
-            self.env.memory.lock().values = Some(Stored {
+            self.env.memory.lock().values = Some(StoredValues {
                 name: name.clone(),
                 data: stored,
                 store: ValueStore::default(),

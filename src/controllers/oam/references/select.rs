@@ -74,7 +74,7 @@ impl References {
     /// Returns objects as the revision records them: existing objects cleaned, objects of a manifest with its URL, objects
     /// of a joined cluster with its name, each once, in the order of their kinds and names.
     pub async fn fetch(&self, source: &impl FetchObjects) -> Result<Vec<Value>, ReferenceError> {
-        let mut fetched = Found::default();
+        let mut fetched = FoundObjects::default();
         for request in self.requests() {
             fetched.add(fetch_one(request, source).await?, "")?;
         }
@@ -113,12 +113,12 @@ impl References {
 
 /// Objects that were found, by identity, URL and cluster.
 #[derive(Default)]
-struct Found {
+struct FoundObjects {
     objects: BTreeMap<(String, String, String), Value>,
     bytes: usize,
 }
 
-impl Found {
+impl FoundObjects {
     /// Adds objects. Of several objects with one identity, the last counts.
     fn add(&mut self, objects: Vec<Value>, url: &str) -> Result<(), ReferenceError> {
         for object in objects {

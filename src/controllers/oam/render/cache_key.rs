@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::component::{Base, Component, Template};
-use super::health::StatusTemplates;
+use super::component::{Base, DefinitionTemplate, TemplatedComponent};
+use super::health::HealthTemplates;
 use super::terraform::Terraform;
 use crate::controllers::oam::context::Context;
 use crate::controllers::oam::source::{ContextNames, context_names};
@@ -15,7 +15,7 @@ pub type CacheKey = [u8; 32];
 ///
 /// The objects that a trait sees follow from them, so nothing is evaluated to compute the key.
 #[must_use]
-pub fn component_key(component: &Component<'_>) -> CacheKey {
+pub fn component_key(component: &TemplatedComponent<'_>) -> CacheKey {
     let mut hash = KeyHash::default();
     let base = match &component.base {
         Base::Template(template) => Some(template),
@@ -36,7 +36,7 @@ pub fn component_key(component: &Component<'_>) -> CacheKey {
 #[must_use]
 pub fn post_dispatch_key(
     component: CacheKey,
-    traits: &[Template<'_>],
+    traits: &[DefinitionTemplate<'_>],
     context: &Context,
     live: &Map<String, Value>,
 ) -> CacheKey {
@@ -68,7 +68,7 @@ pub fn key_in_round(key: CacheKey, round: u64) -> CacheKey {
 /// object what a template may read.
 #[must_use]
 pub fn health_key<'a>(
-    templates: StatusTemplates<'_>,
+    templates: HealthTemplates<'_>,
     properties: Option<&Value>,
     context: &Context,
     live: impl IntoIterator<Item = &'a Value>,
@@ -100,7 +100,7 @@ impl KeyHash {
         self.0.update(part);
     }
 
-    fn add_template(&mut self, template: &Template<'_>) {
+    fn add_template(&mut self, template: &DefinitionTemplate<'_>) {
         self.add(template.name.as_bytes());
         self.add(&[u8::from(template.is_strict)]);
         self.add(template.source.as_bytes());

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::evaluate::{Answers, CallingTemplate, Cause, Error, Evaluate, Subject, evaluate};
+use super::evaluate::{CallingTemplate, Cause, ComponentError, Evaluate, TemplateAnswers, TemplateSubject, evaluate};
 use super::identity::AUXILIARY_WORKLOAD;
 use super::limits::MAX_OUTPUTS;
 use super::patch::{self, PatchError};
@@ -22,7 +22,7 @@ use crate::controllers::oam::source::{Role, function_imports, scan};
 
 /// A template with the values of its parameters.
 #[derive(Clone, Copy, Debug)]
-pub struct Template<'a> {
+pub struct DefinitionTemplate<'a> {
     /// The type that an Application names.
     pub name: &'a str,
     pub source: &'a str,
@@ -36,16 +36,16 @@ pub struct Template<'a> {
 /// The source of a workload.
 #[derive(Clone, Copy, Debug)]
 pub enum Base<'a> {
-    Template(Template<'a>),
+    Template(DefinitionTemplate<'a>),
     Terraform(Terraform<'a>),
 }
 
 /// A component, its traits in order, and the context of their templates.
 #[derive(Clone, Copy, Debug)]
-pub struct Component<'a> {
+pub struct TemplatedComponent<'a> {
     pub name: &'a str,
     pub base: Base<'a>,
-    pub traits: &'a [Template<'a>],
+    pub traits: &'a [DefinitionTemplate<'a>],
     pub context: &'a Context,
     /// The status of the live workload, which traits of the default stage see in `context.output`.
     pub output_status: Option<&'a Value>,
@@ -73,8 +73,11 @@ pub struct Output {
 /// # Errors
 ///
 /// The first template that fails, with the names of component and trait.
-pub async fn render<V: Evaluate>(evaluator: &V, component: &Component<'_>) -> Result<Rendered, Error<V::Error>> {
-    let error = |subject, cause| Error {
+pub async fn render<V: Evaluate>(
+    evaluator: &V,
+    component: &TemplatedComponent<'_>,
+) -> Result<Rendered, ComponentError<V::Error>> {
+    let error = |subject, cause| ComponentError {
         component: component.name.to_owned(),
         subject,
         cause,
@@ -86,7 +89,7 @@ pub async fn render<V: Evaluate>(evaluator: &V, component: &Component<'_>) -> Re
         ),
         Base::Terraform(terraform) => (terraform.name, render_terraform(component.name, terraform)),
     };
-    let mut rendered = rendered.map_err(|cause| error(Subject::Component(type_.to_owned()), cause))?;
+    let mut rendered = rendered.map_err(|cause| error(TemplateSubject::Component(type_.to_owned()), cause))?;
     for template in component.traits {
         rendered = apply_trait(
             evaluator,
@@ -96,7 +99,7 @@ pub async fn render<V: Evaluate>(evaluator: &V, component: &Component<'_>) -> Re
             component.output_status.filter(|_| template.has_status),
         )
         .await
-        .map_err(|cause| error(Subject::Trait(template.name.to_owned()), cause))?;
+        .map_err(|cause| error(TemplateSubject::Trait(template.name.to_owned()), cause))?;
     }
     Ok(rendered)
 }
@@ -121,7 +124,7 @@ fn render_terraform<E>(component: &str, terraform: Terraform<'_>) -> Result<Rend
 /// Templates that the evaluator rejects, and results that are no objects.
 pub async fn render_template<V: Evaluate>(
     evaluator: &V,
-    template: Template<'_>,
+    template: DefinitionTemplate<'_>,
     context: &Context,
 ) -> Result<Rendered, Cause<V::Error>> {
     let scan = scan(template.source, Role::Component, template.is_strict)?;
@@ -155,7 +158,7 @@ pub async fn render_template<V: Evaluate>(
 pub async fn apply_trait<V: Evaluate>(
     evaluator: &V,
     mut rendered: Rendered,
-    template: Template<'_>,
+    template: DefinitionTemplate<'_>,
     context: &Context,
     output_status: Option<&Value>,
 ) -> Result<Rendered, Cause<V::Error>> {
@@ -188,9 +191,9 @@ pub async fn apply_trait<V: Evaluate>(
 async fn answer_calls<V: Evaluate>(
     evaluator: &V,
     kind: DefinitionKind,
-    template: Template<'_>,
+    template: DefinitionTemplate<'_>,
     context: &str,
-) -> Result<Option<Answers>, Cause<V::Error>> {
+) -> Result<Option<TemplateAnswers>, Cause<V::Error>> {
     if function_imports(template.source).is_empty() {
         return Ok(None);
     }
@@ -254,7 +257,7 @@ impl Rendered {
 }
 
 /// Returns the properties, unless they are null.
-fn properties(template: Template<'_>) -> Option<&Value> {
+fn properties(template: DefinitionTemplate<'_>) -> Option<&Value> {
     template.properties.filter(|properties| !properties.is_null())
 }
 

@@ -29,7 +29,7 @@ pub struct CallingTemplate<'a> {
 
 /// The text that a template needs to be evaluated with the answers to its calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answers {
+pub struct TemplateAnswers {
     /// The imports of packages of CUE.
     pub imports: String,
     /// The declarations of the packages with functions.
@@ -47,7 +47,7 @@ pub trait Evaluate: Sync {
     fn answer_calls(
         &self,
         _template: CallingTemplate<'_>,
-    ) -> impl Future<Output = Result<Answers, Cause<Self::Error>>> + Send {
+    ) -> impl Future<Output = Result<TemplateAnswers, Cause<Self::Error>>> + Send {
         std::future::ready(Err(Cause::NeedsAnswers))
     }
 
@@ -88,16 +88,16 @@ impl Evaluate for NamespaceEvaluator<'_> {
 
 /// The template that failed, by type.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub enum TemplateSubject {
     Component(String),
     Trait(String),
 }
 
 /// The reason why a component can't be rendered.
 #[derive(Debug)]
-pub struct Error<E> {
+pub struct ComponentError<E> {
     pub component: String,
-    pub subject: Subject,
+    pub subject: TemplateSubject,
     pub cause: Cause<E>,
 }
 
@@ -138,7 +138,7 @@ pub enum Cause<E> {
     NeedsAnswers,
 }
 
-impl<E> Error<E> {
+impl<E> ComponentError<E> {
     /// Hides values in errors of the evaluator and of patches: those of answers may come from Secrets.
     #[must_use]
     pub fn without_values(self) -> Self {
@@ -191,12 +191,12 @@ fn after_literal(text: &str, hashes: usize) -> &str {
     ""
 }
 
-impl<E: fmt::Display> fmt::Display for Error<E> {
+impl<E: fmt::Display> fmt::Display for ComponentError<E> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "component {}: ", self.component)?;
         let (kind, name) = match &self.subject {
-            Subject::Component(name) => ("ComponentDefinition", name),
-            Subject::Trait(name) => {
+            TemplateSubject::Component(name) => ("ComponentDefinition", name),
+            TemplateSubject::Trait(name) => {
                 write!(formatter, "trait {name}: ")?;
                 ("TraitDefinition", name)
             }
@@ -208,7 +208,7 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
     }
 }
 
-impl<E: fmt::Display + fmt::Debug> std::error::Error for Error<E> {}
+impl<E: fmt::Display + fmt::Debug> std::error::Error for ComponentError<E> {}
 
 /// Evaluates a wrapped template.
 ///
@@ -258,9 +258,9 @@ mod tests {
     #[test]
     fn errors_of_patches_are_shown_without_values_and_failed_calls_with_their_names() {
         let shown = |cause: Cause<String>| {
-            let error = Error {
+            let error = ComponentError {
                 component: "web".to_owned(),
-                subject: Subject::Component("reader".to_owned()),
+                subject: TemplateSubject::Component("reader".to_owned()),
                 cause,
             };
             error.without_values().to_string()

@@ -13,22 +13,22 @@ const PROVIDER: &str = "providerRef";
 const GIT_SECRET: &str = "gitCredentialsSecretReference";
 
 /// Properties that set a field of the Configuration.
-const FIELDS: [(&str, Type); 15] = [
-    ("hcl", Type::Text),
-    ("remote", Type::Text),
-    ("path", Type::Text),
-    ("customRegion", Type::Text),
-    ("backend", Type::Object),
-    ("jobEnv", Type::Object),
-    (CONNECTION_SECRET, Type::Object),
-    (PROVIDER, Type::Object),
-    (GIT_SECRET, Type::Object),
-    ("terraformCredentialsSecretReference", Type::Object),
-    ("terraformRCConfigMapReference", Type::Object),
-    ("terraformCredentialsHelperConfigMapReference", Type::Object),
-    ("inlineCredentials", Type::Boolean),
-    ("deleteResource", Type::Boolean),
-    ("forceDelete", Type::Boolean),
+const FIELDS: [(&str, TerraformType); 15] = [
+    ("hcl", TerraformType::Text),
+    ("remote", TerraformType::Text),
+    ("path", TerraformType::Text),
+    ("customRegion", TerraformType::Text),
+    ("backend", TerraformType::Object),
+    ("jobEnv", TerraformType::Object),
+    (CONNECTION_SECRET, TerraformType::Object),
+    (PROVIDER, TerraformType::Object),
+    (GIT_SECRET, TerraformType::Object),
+    ("terraformCredentialsSecretReference", TerraformType::Object),
+    ("terraformRCConfigMapReference", TerraformType::Object),
+    ("terraformCredentialsHelperConfigMapReference", TerraformType::Object),
+    ("inlineCredentials", TerraformType::Boolean),
+    ("deleteResource", TerraformType::Boolean),
+    ("forceDelete", TerraformType::Boolean),
 ];
 /// Properties that are no variables. KubeVela passes the other fields on as variables too.
 const NO_VARIABLES: [&str; 5] = [CONNECTION_SECRET, "customRegion", PROVIDER, "forceDelete", GIT_SECRET];
@@ -61,13 +61,13 @@ pub enum TerraformError {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Type {
+enum TerraformType {
     Text,
     Object,
     Boolean,
 }
 
-impl Type {
+impl TerraformType {
     fn check(self, field: &'static str, value: &Value) -> Result<(), TerraformError> {
         let (is_valid, expected) = match self {
             Self::Text => (value.is_string(), "a string"),
@@ -95,7 +95,7 @@ impl Terraform<'_> {
             .properties
             .filter(|properties| !properties.is_null())
             .unwrap_or(&none);
-        Type::Object.check("properties", properties)?;
+        TerraformType::Object.check("properties", properties)?;
         let mut spec = fields(properties)?;
         self.add_references(&mut spec, module);
         set_source(&mut spec, module)?;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::cache_key::{component_key, health_key, key_in_round, post_dispatch_key};
-use super::component::{Base, Component, Rendered, Template, apply_trait, render};
-use super::evaluate::Error;
-use super::health::StatusTemplates;
+use super::component::{Base, DefinitionTemplate, Rendered, TemplatedComponent, apply_trait, render};
+use super::evaluate::ComponentError;
+use super::health::HealthTemplates;
 use super::release::{Release, ReleaseSettings};
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, LatestRevision};
@@ -18,8 +18,8 @@ use crate::controllers::oam::parse::{Definitions, parse};
 use crate::controllers::oam::placement::Place;
 use fake::{FakeError, FakeEvaluator};
 
-fn template<'a>(name: &'a str, source: &'a str, properties: Option<&'a Value>) -> Template<'a> {
-    Template {
+fn template<'a>(name: &'a str, source: &'a str, properties: Option<&'a Value>) -> DefinitionTemplate<'a> {
+    DefinitionTemplate {
         name,
         source,
         properties,
@@ -31,9 +31,9 @@ fn template<'a>(name: &'a str, source: &'a str, properties: Option<&'a Value>) -
 async fn rendered(
     evaluator: &FakeEvaluator,
     source: &str,
-    traits: &[Template<'_>],
-) -> Result<Rendered, Error<FakeError>> {
-    let component = Component {
+    traits: &[DefinitionTemplate<'_>],
+) -> Result<Rendered, ComponentError<FakeError>> {
+    let component = TemplatedComponent {
         name: "web",
         base: Base::Template(template("webservice", source, None)),
         traits,
@@ -255,7 +255,7 @@ async fn a_long_error_is_cut() {
 async fn absent_and_null_properties_are_an_empty_parameter_of_a_component_and_none_of_a_trait() {
     for properties in [None, Some(&Value::Null)] {
         let evaluator = FakeEvaluator::new([Ok(json!({"output": {}})), Ok(json!({}))]);
-        let component = Component {
+        let component = TemplatedComponent {
             name: "web",
             base: Base::Template(template("webservice", "output: {}", properties)),
             traits: &[template("t", "", properties)],
@@ -273,11 +273,11 @@ async fn absent_and_null_properties_are_an_empty_parameter_of_a_component_and_no
 async fn only_traits_of_the_default_stage_see_the_status_of_the_workload() {
     let evaluator = FakeEvaluator::new([Ok(json!({ "output": {} })), Ok(json!({})), Ok(json!({}))]);
     let source = "a: context.output.status.ready";
-    let before = Template {
+    let before = DefinitionTemplate {
         has_status: false,
         ..template("before", source, None)
     };
-    let component = Component {
+    let component = TemplatedComponent {
         name: "web",
         base: Base::Template(template("webservice", "output: {}", None)),
         traits: &[before, template("t", source, None)],
@@ -294,8 +294,8 @@ async fn only_traits_of_the_default_stage_see_the_status_of_the_workload() {
 
 #[test]
 fn the_key_of_a_component_covers_what_its_templates_use() {
-    let key = |source: &str, properties: Value, traits: &[Template<'_>], context: Value| {
-        component_key(&Component {
+    let key = |source: &str, properties: Value, traits: &[DefinitionTemplate<'_>], context: Value| {
+        component_key(&TemplatedComponent {
             name: "web",
             base: Base::Template(template("webservice", source, Some(&properties))),
             traits,
@@ -329,9 +329,9 @@ fn the_key_of_a_component_covers_what_its_templates_use() {
 
 #[test]
 fn the_key_of_a_health_covers_status_metadata_and_objects_without_a_generation() {
-    let templates = StatusTemplates {
+    let templates = HealthTemplates {
         health_policy: Some("isHealth: context.output.status.ready"),
-        ..StatusTemplates::default()
+        ..HealthTemplates::default()
     };
     let key = |live: Value| health_key(templates, None, &Context::default(), [&live]);
     let deployment = |version: &str, ready: bool, spec: u64| {

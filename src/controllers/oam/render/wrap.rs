@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::component::Rendered;
-use super::evaluate::Answers;
+use super::evaluate::TemplateAnswers;
 use crate::controllers::oam::context::Context;
 use crate::controllers::oam::source::{PARAMETER, Scan};
 use crate::cue::{CueSource, TextErrors};
@@ -39,7 +39,12 @@ const PATCH_MARKER: &str = r#""$+patch""#;
 
 /// Returns the source of a component, or of a policy with a template.
 #[must_use]
-pub fn component(scan: &Scan, properties: Option<&Value>, context: &str, answers: Option<&Answers>) -> CueSource {
+pub fn component(
+    scan: &Scan,
+    properties: Option<&Value>,
+    context: &str,
+    answers: Option<&TemplateAnswers>,
+) -> CueSource {
     let parameter = properties.map_or_else(|| "{}".to_owned(), Value::to_string);
     let mut source = CueSource::from(imports(scan, answers));
     let suffix = format!(
@@ -58,7 +63,7 @@ pub fn trait_source(
     scan: &Scan,
     properties: Option<&Value>,
     context: &str,
-    answers: Option<&Answers>,
+    answers: Option<&TemplateAnswers>,
     rendered: &Rendered,
 ) -> CueSource {
     let mut suffix = declaration(scan);
@@ -165,7 +170,7 @@ fn status_suffix(scan: &Scan, properties: Option<&Value>, context: &Context) -> 
 }
 
 /// Returns the imports of a template without packages that CUE does not have.
-fn imports<'a>(scan: &'a Scan, answers: Option<&'a Answers>) -> &'a str {
+fn imports<'a>(scan: &'a Scan, answers: Option<&'a TemplateAnswers>) -> &'a str {
     answers.map_or(&scan.imports, |answers| &answers.imports)
 }
 
@@ -205,7 +210,7 @@ fn json_object(fields: &Map<String, Value>) -> String {
     format!("{{{}}}", fields.join(", "))
 }
 
-fn push_hidden(source: &mut CueSource, field: &str, body: &str, suffix: &str, answers: Option<&Answers>) {
+fn push_hidden(source: &mut CueSource, field: &str, body: &str, suffix: &str, answers: Option<&TemplateAnswers>) {
     let root = if field == TEMPLATE {
         TEMPLATE_ROOT
     } else {
@@ -213,7 +218,7 @@ fn push_hidden(source: &mut CueSource, field: &str, body: &str, suffix: &str, an
     };
     match answers {
         None => source.push_str(&format!("{field}: {{\n")),
-        Some(Answers { packages, .. }) => source.push_str(&format!("{root}: {{\n{packages}{CALLING}: {{\n")),
+        Some(TemplateAnswers { packages, .. }) => source.push_str(&format!("{root}: {{\n{packages}{CALLING}: {{\n")),
     }
     if field == TEMPLATE {
         source.push_template(body);
@@ -223,7 +228,9 @@ fn push_hidden(source: &mut CueSource, field: &str, body: &str, suffix: &str, an
     source.push_str(&format!("\n{suffix}"));
     match answers {
         None => source.push_str("}\n"),
-        Some(Answers { fields, .. }) => source.push_str(&format!("{fields}}}\n}}\n{field}: {root}.{CALLING}\n")),
+        Some(TemplateAnswers { fields, .. }) => {
+            source.push_str(&format!("{fields}}}\n}}\n{field}: {root}.{CALLING}\n"))
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use super::identity::Identity;
-use crate::controllers::oam::metrics::Metrics;
+use crate::controllers::oam::metrics::OamMetrics;
 use crate::runtime::kube_client::{ApiError, call};
 
 /// Time for which an answer is valid.
@@ -52,13 +52,13 @@ impl Review for Client {
 /// The answers of the last minute. Concurrent questions share a request.
 pub struct AccessReviews<R> {
     reviews: R,
-    metrics: Metrics,
-    answers: Mutex<Answers>,
+    metrics: OamMetrics,
+    answers: Mutex<ReviewAnswers>,
 }
 
 impl<R: Review> AccessReviews<R> {
     #[must_use]
-    pub fn new(reviews: R, metrics: Metrics) -> Self {
+    pub fn new(reviews: R, metrics: OamMetrics) -> Self {
         Self {
             reviews,
             metrics,
@@ -101,23 +101,23 @@ fn key(identity: &Identity, access: &ResourceAccess) -> Key {
 }
 
 /// Empty until the API server has answered.
-type Answer = Arc<OnceCell<bool>>;
+type ReviewAnswer = Arc<OnceCell<bool>>;
 
 #[derive(Default)]
-struct Answers {
+struct ReviewAnswers {
     count: usize,
     namespaces: HashMap<String, NamespaceAnswers>,
 }
 
 #[derive(Default)]
 struct NamespaceAnswers {
-    answers: HashMap<Key, (Answer, Instant)>,
+    answers: HashMap<Key, (ReviewAnswer, Instant)>,
     /// The oldest first.
     order: VecDeque<Key>,
 }
 
-impl Answers {
-    fn get(&mut self, namespace: &str, key: Key) -> Answer {
+impl ReviewAnswers {
+    fn get(&mut self, namespace: &str, key: Key) -> ReviewAnswer {
         let mut answers = self.namespaces.remove(namespace).unwrap_or_default();
         self.count -= answers.remove_expired();
         if let Some((answer, _)) = answers.answers.get(&key) {
@@ -125,7 +125,7 @@ impl Answers {
             self.namespaces.insert(namespace.to_owned(), answers);
             return answer;
         }
-        let answer = Answer::default();
+        let answer = ReviewAnswer::default();
         // An answer is as old as its request.
         answers.answers.insert(key, (Arc::clone(&answer), Instant::now()));
         answers.order.push_back(key);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     fn reviews() -> AccessReviews<FakeReview> {
-        AccessReviews::new(FakeReview::default(), Metrics::default())
+        AccessReviews::new(FakeReview::default(), OamMetrics::default())
     }
 
     fn user(name: &str) -> Identity {

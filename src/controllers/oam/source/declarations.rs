@@ -5,7 +5,7 @@ use super::{Edit, PARAMETER, Role};
 
 /// The rules that apply at a place in the template.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct FieldPlace {
     pub(super) is_top: bool,
     pub(super) is_conditional: bool,
     pub(super) allows_markers: bool,
@@ -21,7 +21,7 @@ pub(super) enum Region {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Label {
+pub(super) struct FieldLabel {
     /// Returns false for an expression in parentheses and for a pattern.
     pub(super) is_literal: bool,
     pub(super) is_optional: bool,
@@ -87,7 +87,7 @@ impl<'a> Parser<'a> {
 
     pub fn run(mut self) -> Result<Self, SyntaxError> {
         self.preamble();
-        self.declarations(Place {
+        self.declarations(FieldPlace {
             is_top: true,
             is_conditional: false,
             allows_markers: self.role == Role::Trait,
@@ -155,7 +155,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    pub(super) fn declarations(&mut self, place: Place) -> Result<(), SyntaxError> {
+    pub(super) fn declarations(&mut self, place: FieldPlace) -> Result<(), SyntaxError> {
         loop {
             self.skip_commas();
             match self.kind(self.at) {
@@ -165,7 +165,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn declaration(&mut self, place: Place) -> Result<(), SyntaxError> {
+    fn declaration(&mut self, place: FieldPlace) -> Result<(), SyntaxError> {
         if let Some(label) = self.label(self.at) {
             return self.field(place, label);
         }
@@ -176,16 +176,16 @@ impl<'a> Parser<'a> {
             "..." | "@" => self.at += 1,
             _ => {}
         }
-        self.expression(Place { is_top: false, ..place })
+        self.expression(FieldPlace { is_top: false, ..place })
     }
 
     /// Returns the rules for the value of a field: below the top level, the rules of the top-level field.
-    fn below(&self, place: Place, label: &str) -> Place {
+    fn below(&self, place: FieldPlace, label: &str) -> FieldPlace {
         if !place.is_top {
             return place;
         }
         let is_trait = self.role == Role::Trait;
-        Place {
+        FieldPlace {
             is_top: false,
             is_conditional: place.is_conditional,
             allows_markers: place.allows_markers && label != "parameter",
@@ -199,7 +199,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Returns the label that begins at a token, if one does.
-    fn label(&self, first: usize) -> Option<Label> {
+    fn label(&self, first: usize) -> Option<FieldLabel> {
         let has_alias = self.is_word(first) && self.text(first + 1) == "=";
         let index = if has_alias { first + 2 } else { first };
         let token = self.token(index)?;
@@ -211,7 +211,7 @@ impl<'a> Parser<'a> {
         };
         let is_optional = matches!(self.text(last + 1), "?" | "!");
         let colon = last + 1 + usize::from(is_optional);
-        (self.text(colon) == ":").then_some(Label {
+        (self.text(colon) == ":").then_some(FieldLabel {
             is_literal: token.kind != TokenKind::Open,
             is_optional,
             start: token.start,
@@ -221,7 +221,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Returns the name of a field, or an empty string for a computed label.
-    fn name(&self, label: Label) -> &'a str {
+    fn name(&self, label: FieldLabel) -> &'a str {
         let text = self.source[label.start..label.end].trim_end_matches(['?', '!']);
         match text.find(['"', '\'']) {
             _ if !label.is_literal || text.contains('\\') => "",
@@ -230,7 +230,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn field(&mut self, place: Place, first: Label) -> Result<(), SyntaxError> {
+    fn field(&mut self, place: FieldPlace, first: FieldLabel) -> Result<(), SyntaxError> {
         let mut chain = vec![first];
         let start = self.at;
         self.at = first.next;

@@ -1,12 +1,12 @@
 //! Reads expressions, as far as they hold declarations: split by brackets and commas.
 
-use super::declarations::{Ending, Parser, Place, Region};
+use super::declarations::{Ending, FieldPlace, Parser, Region};
 use super::tokens::TokenKind;
 use super::{Edit, SyntaxError};
 
 impl Parser<'_> {
     /// Reads clauses and the body of a comprehension.
-    pub(super) fn comprehension(&mut self, place: Place, guards: bool) -> Result<(), SyntaxError> {
+    pub(super) fn comprehension(&mut self, place: FieldPlace, guards: bool) -> Result<(), SyntaxError> {
         loop {
             let clause = self.at;
             self.at += 1;
@@ -15,7 +15,7 @@ impl Parser<'_> {
                 if self.text(self.at) == "in" {
                     source = self.at + 1;
                 }
-                self.operand(Place { is_top: false, ..place })?;
+                self.operand(FieldPlace { is_top: false, ..place })?;
             }
             if guards && self.text(clause) == "for" {
                 self.guard(clause, source);
@@ -26,13 +26,13 @@ impl Parser<'_> {
         }
         if self.text(self.at) == "{" {
             self.at += 1;
-            self.declarations(Place {
+            self.declarations(FieldPlace {
                 is_conditional: true,
                 ..place
             })?;
             self.at += 1;
         }
-        self.expression(Place { is_top: false, ..place })
+        self.expression(FieldPlace { is_top: false, ..place })
     }
 
     fn is_clause_word(&self) -> bool {
@@ -80,7 +80,7 @@ impl Parser<'_> {
     }
 
     /// Reads a value. If it is nothing but a list literal, returns how the list ends.
-    pub(super) fn value(&mut self, place: Place) -> Result<Ending, SyntaxError> {
+    pub(super) fn value(&mut self, place: FieldPlace) -> Result<Ending, SyntaxError> {
         let mut ending = Ending::Closed;
         if self.text(self.at) == "[" {
             ending = self.list(place)?;
@@ -95,7 +95,7 @@ impl Parser<'_> {
     }
 
     /// Reads operands up to a comma or a closing bracket.
-    pub(super) fn expression(&mut self, place: Place) -> Result<(), SyntaxError> {
+    pub(super) fn expression(&mut self, place: FieldPlace) -> Result<(), SyntaxError> {
         while !matches!(
             self.kind(self.at),
             None | Some(TokenKind::Comma | TokenKind::Close | TokenKind::TextEnd | TokenKind::TextMiddle)
@@ -106,11 +106,11 @@ impl Parser<'_> {
     }
 
     /// Reads one token, with all that is inside if it opens a bracket.
-    fn operand(&mut self, place: Place) -> Result<(), SyntaxError> {
+    fn operand(&mut self, place: FieldPlace) -> Result<(), SyntaxError> {
         match (self.kind(self.at), self.text(self.at)) {
             (Some(TokenKind::Open), "{") => {
                 self.at += 1;
-                self.declarations(Place { is_top: false, ..place })?;
+                self.declarations(FieldPlace { is_top: false, ..place })?;
             }
             (Some(TokenKind::Open), "[") => {
                 self.list(place)?;
@@ -135,7 +135,7 @@ impl Parser<'_> {
     }
 
     /// Reads expressions separated by commas, up to a closing bracket.
-    fn elements(&mut self, place: Place) -> Result<(), SyntaxError> {
+    fn elements(&mut self, place: FieldPlace) -> Result<(), SyntaxError> {
         loop {
             self.skip_commas();
             if matches!(
@@ -149,7 +149,7 @@ impl Parser<'_> {
     }
 
     /// Reads a list, or an index.
-    fn list(&mut self, place: Place) -> Result<Ending, SyntaxError> {
+    fn list(&mut self, place: FieldPlace) -> Result<Ending, SyntaxError> {
         let mut ending = Ending::Closed;
         let mut count = 0;
         self.at += 1;
@@ -164,7 +164,7 @@ impl Parser<'_> {
             }
             ending = Ending::Closed;
             if self.is_clause_word() {
-                self.comprehension(Place { is_top: false, ..place }, false)?;
+                self.comprehension(FieldPlace { is_top: false, ..place }, false)?;
             } else if self.text(self.at) == "..." {
                 self.at += 1;
                 let is_plain = matches!(self.kind(self.at), None | Some(TokenKind::Comma | TokenKind::Close));

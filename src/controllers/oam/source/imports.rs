@@ -11,14 +11,14 @@ const VELA: &str = "vela/";
 const PREFIXES: [&str; 2] = [VELA, "ext/"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Import {
+pub struct CueImport {
     pub name: String,
     pub path: String,
     /// The functions that the template selects, `None` if it doesn't name the package.
     pub functions: Option<BTreeSet<String>>,
 }
 
-impl Import {
+impl CueImport {
     /// Returns the name of a package `vela/*`.
     #[must_use]
     pub fn vela_package(&self) -> Option<&str> {
@@ -29,7 +29,7 @@ impl Import {
 /// Returns the imports of packages of KubeVela and of the cluster, with the functions that the template selects. A template
 /// that can't be read has none.
 #[must_use]
-pub fn function_imports(template: &str) -> Vec<Import> {
+pub fn function_imports(template: &str) -> Vec<CueImport> {
     // Most templates have none.
     if !PREFIXES.iter().any(|prefix| template.contains(prefix)) {
         return Vec::new();
@@ -50,11 +50,11 @@ pub fn function_imports(template: &str) -> Vec<Import> {
 /// # Errors
 ///
 /// Literals and brackets that don't match.
-pub fn imports(source: &str) -> Result<Vec<Import>, SyntaxError> {
+pub fn imports(source: &str) -> Result<Vec<CueImport>, SyntaxError> {
     Ok(imports_of(source, &tokenize(source)?.tokens))
 }
 
-fn imports_of(source: &str, tokens: &[Token]) -> Vec<Import> {
+fn imports_of(source: &str, tokens: &[Token]) -> Vec<CueImport> {
     let text = |token: &Token| &source[token.start..token.end];
     let word = |index: usize| {
         let token = tokens.get(index).filter(|token| token.kind == TokenKind::Word);
@@ -81,7 +81,7 @@ fn imports_of(source: &str, tokens: &[Token]) -> Vec<Import> {
     }
 }
 
-fn add_imports(source: &str, tokens: &[Token], imports: &mut Vec<Import>) {
+fn add_imports(source: &str, tokens: &[Token], imports: &mut Vec<CueImport>) {
     let mut alias = None;
     for token in tokens {
         let text = &source[token.start..token.end];
@@ -91,7 +91,7 @@ fn add_imports(source: &str, tokens: &[Token], imports: &mut Vec<Import>) {
                 let path = text.trim_matches('"');
                 let (path, name) = path.split_once(':').unwrap_or((path, path));
                 let last = name.rsplit('/').next().unwrap_or_default();
-                imports.push(Import {
+                imports.push(CueImport {
                     name: alias.take().unwrap_or(last).to_owned(),
                     path: path.to_owned(),
                     functions: None,

@@ -1,15 +1,15 @@
 //! Turns the markers above a field, and open lists, into a sibling of the field.
 
-use super::declarations::{Ending, Label, Parser, Place, Region};
+use super::declarations::{Ending, FieldLabel, FieldPlace, Parser, Region};
 use super::{Edit, MARKER, SyntaxError};
 
 impl<'a> Parser<'a> {
     /// Records the sibling of a field with markers or with an open list as its value.
     pub(super) fn mark(
         &mut self,
-        place: Place,
+        place: FieldPlace,
         start: usize,
-        chain: &[Label],
+        chain: &[FieldLabel],
         value: usize,
         ending: Ending,
     ) -> Result<(), SyntaxError> {

@@ -19,7 +19,7 @@ pub mod tokens;
 mod tests;
 
 pub use fields::without_field;
-pub use imports::{Import, function_imports, imports, selected};
+pub use imports::{CueImport, function_imports, imports, selected};
 pub use tokens::SyntaxError;
 
 use declarations::Parser;

@@ -12,11 +12,11 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use url::Url;
 
-use super::webhooks::{MAX_CONFIGURATIONS, Services, is_of_service};
+use super::webhooks::{MAX_CONFIGURATIONS, WebhookServices, is_of_service};
 use crate::api::oam::GROUP;
 use crate::controllers::Task;
 use crate::controllers::oam::WebhookOptions;
-use crate::controllers::oam::metrics::Metrics;
+use crate::controllers::oam::metrics::OamMetrics;
 use crate::runtime::kube_client::{ApiError, call};
 
 const RESOURCE: &str = "applications";
@@ -36,7 +36,7 @@ pub const UNPROTECTED: &str = "feature gate AuthenticateApplication needs a muta
 pub async fn find_protection(client: &Client, served: Option<&WebhookOptions>) -> Result<Option<String>, ApiError> {
     let parameters = ListParams::default().limit(MAX_CONFIGURATIONS);
     let configurations = call(Api::<MutatingWebhookConfiguration>::all(client.clone()).list(&parameters)).await?;
-    let mut services = Services::new(client);
+    let mut services = WebhookServices::new(client);
     for configuration in configurations {
         for webhook in configuration
             .webhooks
@@ -86,7 +86,7 @@ fn covers(rule: &RuleWithOperations, operation: &str) -> bool {
         && rule.scope.as_deref() != Some("Cluster")
 }
 
-async fn is_served(webhook: &MutatingWebhook, services: &mut Services<'_>) -> Result<bool, ApiError> {
+async fn is_served(webhook: &MutatingWebhook, services: &mut WebhookServices<'_>) -> Result<bool, ApiError> {
     match (&webhook.client_config.service, &webhook.client_config.url) {
         (Some(service), _) => services.is_ready(service).await,
         (None, Some(url)) => Ok(accepts_connections(url).await),
@@ -105,7 +105,7 @@ async fn accepts_connections(url: &str) -> bool {
 
 /// Returns a task that warns, and sets a metric, while no webhook protects identities.
 #[must_use]
-pub fn watch_task(client: Client, metrics: Metrics, served: Option<WebhookOptions>) -> Task {
+pub fn watch_task(client: Client, metrics: OamMetrics, served: Option<WebhookOptions>) -> Task {
     async move {
         let mut was_protected = true;
         loop {

@@ -12,7 +12,7 @@ use super::{authentication, webhooks};
 use crate::api::NamespacedName;
 use crate::api::oam::DefinitionKind;
 use crate::budget;
-use crate::controllers::oam::cache::{Caches, EventHandler, key};
+use crate::controllers::oam::cache::{CacheEventHandler, Caches, key};
 use crate::controllers::oam::clusters::{ClusterSettings, JoinedClusters};
 use crate::controllers::oam::collect::Collector;
 use crate::controllers::oam::compression::CrdCheck;
@@ -20,7 +20,7 @@ use crate::controllers::oam::definitions::{self, ChangedKind, DefinitionBudgets,
 use crate::controllers::oam::dispatch::fights::Fights;
 use crate::controllers::oam::functions::http::HttpRequests;
 use crate::controllers::oam::functions::logs::StepLogs;
-use crate::controllers::oam::metrics::Metrics;
+use crate::controllers::oam::metrics::OamMetrics;
 use crate::controllers::oam::objects::{Autoscalers, ClusterObjects, JoinedSettings, Objects};
 use crate::controllers::oam::reconciler::{ClusterPasses, Memories, Reconciler};
 use crate::controllers::oam::rights::AccessReviews;
@@ -57,7 +57,7 @@ impl Options {
 #[derive(Clone)]
 pub struct SharedParts {
     pub prerequisites: Prerequisites,
-    metrics: Metrics,
+    metrics: OamMetrics,
     webhooks: Option<WebhookParts>,
 }
 
@@ -73,7 +73,7 @@ impl SharedParts {
     pub fn register(registry: &mut Registry, budgets: &budget::Metrics, options: &Options) -> Self {
         let evaluator = Evaluator::new(options.evaluator.clone(), budgets.of("cue_workers", 0));
         let webhooks = options.webhooks.as_ref().map(|_| {
-            let one = cue::Options {
+            let one = cue::EvaluatorOptions {
                 workers: NonZeroUsize::MIN,
                 timeout: options.evaluator.timeout.min(REVIEW_EVALUATION),
                 ..options.evaluator.clone()
@@ -90,7 +90,7 @@ impl SharedParts {
         }
         Self {
             prerequisites: Prerequisites::new(evaluator),
-            metrics: Metrics::register(registry, options.has_application_metrics, has_compat),
+            metrics: OamMetrics::register(registry, options.has_application_metrics, has_compat),
             webhooks,
         }
     }
@@ -126,7 +126,7 @@ pub fn setup(
         definition_namespace: options.definition_namespace.as_str().into(),
     };
     let definition_caches = DefinitionCaches::new(options.namespace.as_deref(), definition_budgets);
-    let handler = EventHandler {
+    let handler = CacheEventHandler {
         queue: context.queue.clone(),
         applications: caches.applications.clone(),
     };
@@ -223,7 +223,7 @@ pub fn setup(
         reconciler: Arc::new(reconciler),
     }];
     if has_definitions {
-        let settings = definitions::Settings::from(options);
+        let settings = definitions::DefinitionSettings::from(options);
         let is_in_use = is_revision_in_use(&caches, ownership.has_partial_lists());
         let definitions = definitions::classes(
             client,

@@ -26,7 +26,7 @@ const MAX_SLICES: u32 = 100;
 const RETRY: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum WebhookKind {
     Mutating,
     Validating,
 }
@@ -34,7 +34,7 @@ pub enum Kind {
 /// A webhook configuration for the group with a Service without ready endpoints.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unserved {
-    pub kind: Kind,
+    pub kind: WebhookKind,
     pub meta: ObjectMeta,
     /// The first Service without ready endpoints, as `namespace/name`.
     pub service: String,
@@ -49,8 +49,8 @@ impl Unserved {
     #[must_use]
     pub fn removal(&self) -> String {
         let kind = match self.kind {
-            Kind::Mutating => "mutatingwebhookconfiguration",
-            Kind::Validating => "validatingwebhookconfiguration",
+            WebhookKind::Mutating => "mutatingwebhookconfiguration",
+            WebhookKind::Validating => "validatingwebhookconfiguration",
         };
         format!("kubectl delete {kind} {}", self.name())
     }
@@ -89,11 +89,11 @@ async fn warn(client: &Client, served: Option<&WebhookOptions>) -> Result<(), Ap
         tracing::warn!(webhook = webhook.name(), "{message}");
         let event = Event::warning("WebhookUnavailable", message);
         match webhook.kind {
-            Kind::Mutating => {
+            WebhookKind::Mutating => {
                 let published = events.publish::<MutatingWebhookConfiguration>(&webhook.meta, "Start", event);
                 published.await;
             }
-            Kind::Validating => {
+            WebhookKind::Validating => {
                 let published = events.publish::<ValidatingWebhookConfiguration>(&webhook.meta, "Start", event);
                 published.await;
             }
@@ -104,7 +104,7 @@ async fn warn(client: &Client, served: Option<&WebhookOptions>) -> Result<(), Ap
 
 /// Leaves out the Service of `served`, the webhooks of this process: it has endpoints once the process is ready.
 pub async fn find_unserved(client: &Client, served: Option<&WebhookOptions>) -> Result<Vec<Unserved>, ApiError> {
-    let mut services = Services::new(client);
+    let mut services = WebhookServices::new(client);
     let mut unserved = Vec::new();
     for (kind, meta, references) in configurations(client).await? {
         for reference in references {
@@ -123,7 +123,7 @@ pub async fn find_unserved(client: &Client, served: Option<&WebhookOptions>) -> 
 }
 
 /// A configuration, and the Services of its webhooks for the group.
-type Configuration = (Kind, ObjectMeta, Vec<ServiceReference>);
+type Configuration = (WebhookKind, ObjectMeta, Vec<ServiceReference>);
 
 async fn configurations(client: &Client) -> Result<Vec<Configuration>, ApiError> {
     let parameters = ListParams::default().limit(MAX_CONFIGURATIONS);
@@ -138,7 +138,7 @@ async fn configurations(client: &Client) -> Result<Vec<Configuration>, ApiError>
                 &webhook.client_config,
             )
         });
-        (Kind::Mutating, meta_of(&configuration), services.collect())
+        (WebhookKind::Mutating, meta_of(&configuration), services.collect())
     });
     let validating = validating.into_iter().map(|configuration| {
         let webhooks = configuration.webhooks.iter().flatten();
@@ -149,7 +149,7 @@ async fn configurations(client: &Client) -> Result<Vec<Configuration>, ApiError>
                 &webhook.client_config,
             )
         });
-        (Kind::Validating, meta_of(&configuration), services.collect())
+        (WebhookKind::Validating, meta_of(&configuration), services.collect())
     });
     Ok(mutating.chain(validating).collect())
 }
@@ -181,13 +181,13 @@ fn required_service(
         .flatten()
 }
 
-pub(super) struct Services<'a> {
+pub(super) struct WebhookServices<'a> {
     client: &'a Client,
     /// By namespace and name. Several webhooks of a configuration share a Service.
     are_ready: BTreeMap<(String, String), bool>,
 }
 
-impl<'a> Services<'a> {
+impl<'a> WebhookServices<'a> {
     pub(super) fn new(client: &'a Client) -> Self {
         Self {
             client,

@@ -13,7 +13,7 @@ use crate::runtime::cron::parse_duration;
 
 /// The state of a run that functions use.
 #[derive(Debug)]
-pub struct State {
+pub struct StepState {
     /// The message for the status, which each function that has one replaces.
     pub message: String,
     /// The number of further calls that suspend and return. A run begins with the first call again.
@@ -39,7 +39,7 @@ pub fn is_builtin(caller: Caller, provider: &str, function: &str) -> bool {
 
 /// Does a call.
 #[must_use]
-pub fn answer(call: &Call, state: &mut State) -> Answer {
+pub fn answer(call: &Call, state: &mut StepState) -> Answer {
     let params = &call.params;
     let message = text(params, "message");
     let nothing = Answer::Returned(Value::Null);
@@ -75,7 +75,7 @@ pub fn answer(call: &Call, state: &mut State) -> Answer {
     }
 }
 
-impl State {
+impl StepState {
     /// Takes a new message, unless it is empty, and returns the current one.
     fn note(&mut self, message: &str) -> String {
         if !message.is_empty() {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     fn answer_to(function: &str, params: Value) -> (Answer, String) {
-        let mut state = State {
+        let mut state = StepState {
             message: "before".to_owned(),
             resumptions: 0,
         };
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn as_many_suspensions_return_as_were_resumed() {
-        let mut state = State {
+        let mut state = StepState {
             message: String::new(),
             resumptions: 2,
         };

@@ -1,9 +1,9 @@
 //! Answers the calls of components and traits while they are rendered.
 
-use super::run::Run;
-use super::scan::Template;
-use super::types::{Caller, Error, Functions};
-use crate::controllers::oam::render::evaluate::{Answers, CallingTemplate, Cause, Evaluate};
+use super::run::StepRun;
+use super::scan::ScannedTemplate;
+use super::types::{Caller, Functions, StepError};
+use crate::controllers::oam::render::evaluate::{CallingTemplate, Cause, Evaluate, TemplateAnswers};
 use crate::controllers::oam::workflow::StepResult;
 use crate::cue::{CueSource, TextErrors};
 use crate::text::sanitize;
@@ -35,7 +35,7 @@ where
         V::text_errors(error)
     }
 
-    async fn answer_calls(&self, template: CallingTemplate<'_>) -> Result<Answers, Cause<V::Error>> {
+    async fn answer_calls(&self, template: CallingTemplate<'_>) -> Result<TemplateAnswers, Cause<V::Error>> {
         let CallingTemplate {
             kind,
             name,
@@ -43,8 +43,8 @@ where
             parameter,
             context,
         } = template;
-        let scanned = Template::scan(source).map_err(|error| Cause::Call(sanitize(&error.to_string())))?;
-        let mut run = Run::new(
+        let scanned = ScannedTemplate::scan(source).map_err(|error| Cause::Call(sanitize(&error.to_string())))?;
+        let mut run = StepRun::new(
             &self.evaluator,
             (kind, name),
             Caller::Component,
@@ -58,8 +58,8 @@ where
             Ok(Some(StepResult::Failed { message, .. })) => Err(Cause::Call(message)),
             Ok(Some(StepResult::Waiting { message })) => Err(Cause::Waiting(message)),
             Ok(Some(_)) => Err(Cause::Call("a call can't end a component".to_owned())),
-            Err(Error::Stopped { limit, .. }) => Err(Cause::Stopped(limit)),
-            Err(Error::Evaluator(error)) => Err(Cause::Evaluator(error)),
+            Err(StepError::Stopped { limit, .. }) => Err(Cause::Stopped(limit)),
+            Err(StepError::Evaluator(error)) => Err(Cause::Evaluator(error)),
         }
     }
 }

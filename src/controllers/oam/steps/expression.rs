@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::types::Error;
+use super::types::StepError;
 use super::wrap::{self, clean_error};
 use crate::controllers::oam::render::evaluate::{Cause, Evaluate, evaluate};
 use crate::controllers::oam::source::tokens::tokenize;
@@ -18,7 +18,7 @@ pub async fn condition<V: Evaluate>(
     evaluator: &V,
     expression: &str,
     scope: &Map<String, Value>,
-) -> Result<Result<bool, String>, Error<V::Error>> {
+) -> Result<Result<bool, String>, StepError<V::Error>> {
     if let Err(error) = tokenize(expression) {
         return Ok(Err(sanitize(&error.to_string())));
     }
@@ -38,14 +38,14 @@ pub(super) async fn evaluate_text<V: Evaluate>(
     evaluator: &V,
     source: impl Into<CueSource>,
     subject: &str,
-) -> Result<Result<Value, TextErrors>, Error<V::Error>> {
+) -> Result<Result<Value, TextErrors>, StepError<V::Error>> {
     match evaluate(evaluator, source).await {
         Ok(result) => Ok(Ok(result)),
-        Err(Cause::Stopped(limit)) => Err(Error::Stopped {
+        Err(Cause::Stopped(limit)) => Err(StepError::Stopped {
             subject: sanitize(subject),
             limit,
         }),
-        Err(Cause::Evaluator(error)) => Err(Error::Evaluator(error)),
+        Err(Cause::Evaluator(error)) => Err(StepError::Evaluator(error)),
         Err(Cause::Invalid(errors)) => Ok(Err(errors.map(clean_error))),
         Err(cause) => Ok(Err(TextErrors::from_text(cause.to_string()))),
     }

@@ -5,7 +5,7 @@ use crate::controllers::oam::source::tokens::{Token, TokenKind};
 
 /// The labels from the top of the template to a field. No labels are the template itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Field(pub Vec<Label>);
+pub struct LabelPath(pub Vec<Label>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Label {
@@ -17,7 +17,7 @@ pub enum Label {
 
 /// A condition, or the source of a loop, by the indexes of its first token and of the token after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Condition {
+pub struct FieldCondition {
     /// The index of `if` or `for`.
     pub clause: usize,
     pub start: usize,
@@ -26,41 +26,41 @@ pub struct Condition {
 
 /// The parts of a template.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct TemplateFields {
     /// At most one more than [`MAX_FIELDS`]. A field that is declared under several conditions is there several times.
-    pub fields: Vec<Field>,
+    pub fields: Vec<LabelPath>,
     /// The conditions beside fields, but not within values of calls.
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<FieldCondition>,
 }
 
 /// The path of a field that may be a call is longer than [`MAX_LABELS`] or [`MAX_PATH_BYTES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PathTooLong;
+pub struct FieldPathTooLong;
 
 /// Finds the fields of a template that may be calls, and the conditions beside them. Brackets must match.
 ///
 /// # Errors
 ///
 /// A path is too long: each is repeated in every evaluation.
-pub fn find(source: &str, tokens: &[Token]) -> Result<Found, PathTooLong> {
+pub fn find(source: &str, tokens: &[Token]) -> Result<TemplateFields, FieldPathTooLong> {
     let mut walker = Walker {
         source,
         tokens,
         path: Vec::new(),
         is_within_value: false,
         has_long_path: false,
-        found: Found::default(),
+        found: TemplateFields::default(),
     };
     walker.declarations(0, tokens.len());
     walker.push();
     if walker.has_long_path {
-        Err(PathTooLong)
+        Err(FieldPathTooLong)
     } else {
         Ok(walker.found)
     }
 }
 
-impl Field {
+impl LabelPath {
     #[must_use]
     pub fn computed_labels(&self) -> usize {
         self.0.iter().filter(|label| **label == Label::Computed).count()
@@ -85,11 +85,11 @@ struct Walker<'a> {
     /// True within values that are more than a struct: values of calls.
     is_within_value: bool,
     has_long_path: bool,
-    found: Found,
+    found: TemplateFields,
 }
 
 /// The labels before a value: `a: b: `.
-struct Labels {
+struct LabelRun {
     labels: Vec<Label>,
     /// The index of the token after them.
     value: usize,
@@ -127,14 +127,14 @@ impl Walker<'_> {
         if !is_short(&self.path) {
             self.has_long_path = true;
         } else if self.found.fields.len() <= MAX_FIELDS {
-            self.found.fields.push(Field(self.path.clone()));
+            self.found.fields.push(LabelPath(self.path.clone()));
         }
     }
 
     fn declarations(&mut self, start: usize, end: usize) {
         let mut at = start;
         while at < end {
-            let Labels {
+            let LabelRun {
                 labels,
                 value,
                 is_skipped,
@@ -179,7 +179,7 @@ impl Walker<'_> {
             let is_comma = |index: usize| self.kind(index) == Some(TokenKind::Comma);
             let last = (source..stop).rev().find(|index| !is_comma(*index));
             if let Some(last) = last.filter(|_| self.text(at) != "let" && self.may_come(source, stop)) {
-                self.found.conditions.push(Condition {
+                self.found.conditions.push(FieldCondition {
                     clause: at,
                     start: source,
                     end: last + 1,
@@ -241,8 +241,8 @@ impl Walker<'_> {
         end
     }
 
-    fn labels(&self, start: usize) -> Labels {
-        let mut labels = Labels {
+    fn labels(&self, start: usize) -> LabelRun {
+        let mut labels = LabelRun {
             labels: Vec::new(),
             value: start,
             is_skipped: false,
@@ -337,15 +337,15 @@ x=aliased: y={b: #Mine}
         };
         let chain = |labels: usize, value: &str| format!("{}{value}\n", "a: ".repeat(labels));
         assert_eq!(result(&chain(MAX_LABELS, "#A")), Ok(2));
-        assert_eq!(result(&chain(MAX_LABELS + 1, "#A")), Err(PathTooLong));
+        assert_eq!(result(&chain(MAX_LABELS + 1, "#A")), Err(FieldPathTooLong));
         assert_eq!(result(&chain(MAX_LABELS + 1, "1")), Ok(1));
         assert_eq!(
             result(&chain(40, &format!("{{{}}}", chain(40, "#A")))),
-            Err(PathTooLong)
+            Err(FieldPathTooLong)
         );
         let long = "a".repeat(MAX_PATH_BYTES + 1);
-        assert_eq!(result(&format!("{long}: #A")), Err(PathTooLong));
+        assert_eq!(result(&format!("{long}: #A")), Err(FieldPathTooLong));
         let hostile = format!("{}{{{}}}", "a: ".repeat(200_000), "b: #A\n".repeat(500));
-        assert_eq!(result(&hostile), Err(PathTooLong));
+        assert_eq!(result(&hostile), Err(FieldPathTooLong));
     }
 }

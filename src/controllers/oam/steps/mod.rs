@@ -36,4 +36,4 @@ pub use expression::condition;
 pub use packages::supports_import;
 pub use run::run;
 pub use support::applies_components;
-pub use types::{Answer, Call, Error, Functions, StepTemplate};
+pub use types::{Answer, Call, Functions, StepError, StepTemplate};

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use super::types::Caller;
-use crate::controllers::oam::source::Import;
+use crate::controllers::oam::source::CueImport;
 
 /// The name of `encoding/json` in packages, and in what surrounds a template.
 pub const JSON: &str = "velaJSON";
@@ -64,7 +64,7 @@ pub fn uses(caller: Caller, package: &str, import: &str) -> bool {
 
 /// Returns true if templates of steps may have an import.
 #[must_use]
-pub fn supports_import(import: &Import) -> bool {
+pub fn supports_import(import: &CueImport) -> bool {
     let is_supported = |package: &str| package == PARTIAL || OF_STEPS.iter().any(|(name, _)| *name == package);
     import.vela_package().is_some_and(is_supported)
 }

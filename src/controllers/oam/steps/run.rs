@@ -1,19 +1,20 @@
 //! The loop of evaluations and calls.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use serde_json::{Map, Value, json};
 
-use super::builtin::{self, State};
+use super::builtin::{self, StepState};
 use super::expression::evaluate_text;
-use super::scan::{ScanError, Template};
+use super::scan::{ScanError, ScannedTemplate};
 use super::support::{is_supported, resolve_op, unsupported_function, unsupported_import, unsupported_type};
 use super::types::{
-    Answer, Call, Caller, Error, Functions, MAX_CALLS, MAX_OUTPUT_BYTES, MAX_OUTPUTS, MAX_RUN_BYTES, MAX_VALUE_BYTES,
-    StepTemplate,
+    Answer, Call, Caller, Functions, MAX_CALLS, MAX_OUTPUT_BYTES, MAX_OUTPUTS, MAX_RUN_BYTES, MAX_VALUE_BYTES,
+    StepError, StepTemplate,
 };
 use super::values::{answer_fields, arguments, within_returns};
-use super::wrap::{self, Position, Step, declaration};
+use super::wrap::{self, CallPosition, WrappedStep, declaration};
 use crate::api::oam::DefinitionKind;
 use crate::controllers::oam::render::evaluate::{Evaluate, without_literals};
 use crate::controllers::oam::render::patch::without_markers;
@@ -35,11 +36,11 @@ pub async fn run<V: Evaluate, F: Functions>(
     evaluator: &V,
     functions: &mut F,
     step: &StepTemplate<'_>,
-) -> Result<StepResult, Error<V::Error>> {
+) -> Result<StepResult, StepError<V::Error>> {
     if let Some(message) = unsupported_type(step.type_name) {
         return Ok(failed(FailureReason::Rendering, &message));
     }
-    let template = match Template::scan(step.source) {
+    let template = match ScannedTemplate::scan(step.source) {
         Ok(template) => template,
         Err(error @ ScanError::Syntax(_)) => return Ok(failed(FailureReason::Execute, &error.to_string())),
         Err(error) => return Ok(failed(FailureReason::Rendering, &error.to_string())),
@@ -54,7 +55,7 @@ pub async fn run<V: Evaluate, F: Functions>(
     let parameter = step.properties.filter(|properties| !properties.is_null());
     let parameter = parameter.map_or_else(|| "{}".to_owned(), Value::to_string);
     let context = json!(step.context).to_string();
-    let mut run = Run::new(
+    let mut run = StepRun::new(
         evaluator,
         (DefinitionKind::WorkflowStep, step.type_name),
         Caller::Step,
@@ -82,38 +83,38 @@ pub async fn run<V: Evaluate, F: Functions>(
 
 /// The first call that is not done.
 struct Pending {
-    position: Position,
+    position: CallPosition,
     is_op: bool,
     call: Call,
     /// Returns true if the arguments are concrete.
     is_ready: bool,
 }
 
-pub(super) struct Run<'a, V> {
+pub(super) struct StepRun<'a, V> {
     evaluator: &'a V,
     /// The definition of the template.
     type_: (DefinitionKind, &'a str),
-    pub(super) step: Step<'a>,
-    state: State,
+    pub(super) step: WrappedStep<'a>,
+    state: StepState,
     calls: usize,
     /// Size of all parameters, answers and outputs.
     bytes: usize,
 }
 
-impl<'a, V: Evaluate> Run<'a, V> {
+impl<'a, V: Evaluate> StepRun<'a, V> {
     /// Begins with the first call. `parameter` and `context` are CUE.
     pub(super) fn new(
         evaluator: &'a V,
         type_: (DefinitionKind, &'a str),
         caller: Caller,
-        template: &'a Template,
+        template: &'a ScannedTemplate,
         parameter: &'a str,
         context: &'a str,
     ) -> Self {
         Self {
             evaluator,
             type_,
-            step: Step {
+            step: WrappedStep {
                 caller,
                 template,
                 parameter,
@@ -121,7 +122,7 @@ impl<'a, V: Evaluate> Run<'a, V> {
                 done: BTreeSet::new(),
                 answers: String::new(),
             },
-            state: State {
+            state: StepState {
                 message: String::new(),
                 resumptions: 0,
             },
@@ -134,7 +135,7 @@ impl<'a, V: Evaluate> Run<'a, V> {
     pub(super) async fn answer_calls<F: Functions>(
         &mut self,
         functions: &mut F,
-    ) -> Result<Option<StepResult>, Error<V::Error>> {
+    ) -> Result<Option<StepResult>, StepError<V::Error>> {
         loop {
             match self.find_pending().await? {
                 Ok(Some(pending)) => {
@@ -148,7 +149,7 @@ impl<'a, V: Evaluate> Run<'a, V> {
         }
     }
 
-    async fn evaluate(&self, source: CueSource) -> Result<Result<Map<String, Value>, TextErrors>, Error<V::Error>> {
+    async fn evaluate(&self, source: CueSource) -> Result<Result<Map<String, Value>, TextErrors>, StepError<V::Error>> {
         let (kind, type_name) = self.type_;
         let kind = kind.type_name();
         let source = source.of_definition(type_name).of_kind(kind);
@@ -164,7 +165,7 @@ impl<'a, V: Evaluate> Run<'a, V> {
         }))
     }
 
-    async fn find_pending(&self) -> Result<Result<Option<Pending>, String>, Error<V::Error>> {
+    async fn find_pending(&self) -> Result<Result<Option<Pending>, String>, StepError<V::Error>> {
         let result = self.evaluate(self.step.pending()).await?;
         if let Ok(result) = &result
             && let Some(fault) = self.fault(result).await?
@@ -183,7 +184,7 @@ impl<'a, V: Evaluate> Run<'a, V> {
 
     /// Returns why the template can't be evaluated. A wrong parameter could change the conditions of calls silently, and
     /// behind an unknown condition no call is found.
-    async fn fault(&self, result: &Map<String, Value>) -> Result<Option<String>, Error<V::Error>> {
+    async fn fault(&self, result: &Map<String, Value>) -> Result<Option<String>, StepError<V::Error>> {
         let faults = result.get("faults").and_then(Value::as_array);
         let Some(input) = faults.and_then(|faults| faults.first()?.as_str()) else {
             return Ok(None);
@@ -220,7 +221,7 @@ impl<'a, V: Evaluate> Run<'a, V> {
                 provider,
                 function,
             },
-            position: Position { field, key },
+            position: CallPosition { field, key },
         })
     }
 
@@ -229,7 +230,7 @@ impl<'a, V: Evaluate> Run<'a, V> {
         &mut self,
         functions: &mut F,
         mut pending: Pending,
-    ) -> Result<Option<StepResult>, Error<V::Error>> {
+    ) -> Result<Option<StepResult>, StepError<V::Error>> {
         let call = &pending.call;
         let caller = self.step.caller;
         let is_builtin = builtin::is_builtin(caller, &call.provider, &call.function);
@@ -239,8 +240,8 @@ impl<'a, V: Evaluate> Run<'a, V> {
         }
         if !pending.is_ready {
             match self.read_arguments(&pending).await? {
-                Ok(params) => pending.call.params = params,
-                Err(end) => return Ok(Some(end)),
+                ControlFlow::Continue(params) => pending.call.params = params,
+                ControlFlow::Break(end) => return Ok(Some(end)),
             }
         }
         let call = &pending.call;
@@ -300,14 +301,15 @@ impl<'a, V: Evaluate> Run<'a, V> {
     /// Reads the arguments of the first call, which did not seem to be concrete. They may be: a comparison hides the errors
     /// for which the evaluator rewrites a template for an older CUE. Otherwise the step ends, and no later call is done
     /// instead. A wait for a field that an object doesn't have yet goes on waiting.
-    async fn read_arguments(&self, pending: &Pending) -> Result<Result<Value, StepResult>, Error<V::Error>> {
+    async fn read_arguments(&self, pending: &Pending) -> Result<ControlFlow<StepResult, Value>, StepError<V::Error>> {
         let Pending {
             position, is_op, call, ..
         } = pending;
         let errors = match self.evaluate(self.step.arguments(position, *is_op)).await? {
             Ok(mut result) => {
                 let params = wrap::value(&mut result);
-                return Ok(Ok(arguments(params, *is_op, &call.provider, &call.function)));
+                let params = arguments(params, *is_op, &call.provider, &call.function);
+                return Ok(ControlFlow::Continue(params));
             }
             Err(errors) => errors,
         };
@@ -320,16 +322,18 @@ impl<'a, V: Evaluate> Run<'a, V> {
             path + text
         };
         let cause = errors.map(with_path).to_string();
-        Ok(Err(match (call.provider.as_str(), call.function.as_str()) {
-            ("builtin", "wait") => StepResult::Waiting {
-                message: sanitize(&cause),
+        Ok(ControlFlow::Break(
+            match (call.provider.as_str(), call.function.as_str()) {
+                ("builtin", "wait") => StepResult::Waiting {
+                    message: sanitize(&cause),
+                },
+                _ => failed(FailureReason::Execute, &cause),
             },
-            _ => failed(FailureReason::Execute, &cause),
-        }))
+        ))
     }
 
     /// Evaluates the expression of an output. As in KubeVela, answers of calls are searched if it has no value.
-    async fn output(&mut self, expression: &str) -> Result<Result<Value, String>, Error<V::Error>> {
+    async fn output(&mut self, expression: &str) -> Result<Result<Value, String>, StepError<V::Error>> {
         if expression.trim().is_empty() {
             return Ok(Err("valueFrom is empty".to_owned()));
         }
@@ -350,7 +354,7 @@ impl<'a, V: Evaluate> Run<'a, V> {
         Ok(if is_better { returned } else { value })
     }
 
-    async fn evaluate_output(&mut self, expression: &str) -> Result<Result<Value, String>, Error<V::Error>> {
+    async fn evaluate_output(&mut self, expression: &str) -> Result<Result<Value, String>, StepError<V::Error>> {
         let source = match self.step.expression(expression) {
             Ok(source) => source,
             Err(error) => return Ok(Err(sanitize(&error.to_string()))),

@@ -2,19 +2,19 @@
 
 use std::collections::HashMap;
 
-use super::fields::{Condition, Field, Found, PathTooLong, find};
+use super::fields::{FieldCondition, FieldPathTooLong, LabelPath, TemplateFields, find};
 use super::types::{MAX_CONDITION_BYTES, MAX_FIELDS, MAX_IMPORTS, MAX_LABELS, MAX_PATH_BYTES};
 use crate::controllers::oam::source::tokens::{Token, TokenKind, tokenize};
-use crate::controllers::oam::source::{Import, Role, SyntaxError, imports, scan, selected};
+use crate::controllers::oam::source::{CueImport, Role, SyntaxError, imports, scan, selected};
 
 /// A template of a step, ready to be wrapped.
 #[derive(Debug)]
-pub struct Template {
-    pub imports: Vec<Import>,
+pub struct ScannedTemplate {
+    pub imports: Vec<CueImport>,
     /// The template without imports; markers of patches are data, and conditions that are not known yet are false.
     pub body: String,
     /// The fields that may be calls, in the order in which KubeVela would do them: inner ones first.
-    pub fields: Vec<Field>,
+    pub fields: Vec<LabelPath>,
     /// For each field, the index where it is declared last.
     pub last: Vec<usize>,
 }
@@ -35,7 +35,7 @@ pub enum ScanError {
     ComputedLabels(String),
 }
 
-impl Template {
+impl ScannedTemplate {
     /// Scans a template.
     ///
     /// # Errors
@@ -45,8 +45,8 @@ impl Template {
         // In a trait, markers of patches may be anywhere.
         let scanned = scan(source, Role::Trait, false)?;
         let tokens = tokenize(&scanned.body)?.tokens;
-        let Found { fields, conditions } =
-            find(&scanned.body, &tokens).map_err(|PathTooLong| ScanError::PathTooLong)?;
+        let TemplateFields { fields, conditions } =
+            find(&scanned.body, &tokens).map_err(|FieldPathTooLong| ScanError::PathTooLong)?;
         if guard_bytes(&tokens, &conditions) > MAX_CONDITION_BYTES {
             return Err(ScanError::LargeConditions);
         }
@@ -73,8 +73,8 @@ impl Template {
 }
 
 /// Returns the size of what guards repeat: a loop over a struct with loops repeats these loops, too.
-fn guard_bytes(tokens: &[Token], conditions: &[Condition]) -> usize {
-    let bytes = |condition: &Condition| {
+fn guard_bytes(tokens: &[Token], conditions: &[FieldCondition]) -> usize {
+    let bytes = |condition: &FieldCondition| {
         let last = tokens.get(condition.end.checked_sub(1)?)?;
         last.end.checked_sub(tokens.get(condition.start)?.start)
     };
@@ -83,7 +83,7 @@ fn guard_bytes(tokens: &[Token], conditions: &[Condition]) -> usize {
 
 /// Puts a guard in front of each condition. CUE selects no field of a struct with a condition that is not known, such as
 /// `if read.$returns.value.ready == true` before the call `read` is done, so that no call would be found in it.
-fn add_guards(body: &str, tokens: &[Token], conditions: &[Condition]) -> String {
+fn add_guards(body: &str, tokens: &[Token], conditions: &[FieldCondition]) -> String {
     let mut text = String::with_capacity(body.len());
     let mut copied = 0;
     let mut conditions = conditions.to_vec();
@@ -120,9 +120,9 @@ fn in_one_line(body: &str, tokens: &[Token]) -> String {
     texts.collect::<Vec<_>>().join(" ")
 }
 
-fn last(fields: &[Field]) -> Vec<usize> {
+fn last(fields: &[LabelPath]) -> Vec<usize> {
     // A later index replaces an earlier one.
-    let last: HashMap<&Field, usize> = fields.iter().zip(0..).collect();
+    let last: HashMap<&LabelPath, usize> = fields.iter().zip(0..).collect();
     fields.iter().filter_map(|field| last.get(field).copied()).collect()
 }
 
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     fn fields(template: &str) -> Vec<String> {
-        let template = Template::scan(template).unwrap();
+        let template = ScannedTemplate::scan(template).unwrap();
         template.fields.iter().map(|field| field.path("(…)")).collect()
     }
 
@@ -140,7 +140,7 @@ mod tests {
         let one = "apply: {for p in places {\"\\(p)\": do: kube.#Apply}}";
         assert_eq!(fields(one), ["apply.(…).do", "apply", ""]);
         let two = "apply: {for p in places {(p): \"\\(p)-x\": kube.#Apply}}";
-        let error = Template::scan(two).unwrap_err().to_string();
+        let error = ScannedTemplate::scan(two).unwrap_err().to_string();
         assert_eq!(
             error,
             "apply.(…).(…) is not supported by this controller: it has more than one computed label"
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_field_that_is_declared_several_times_is_last_where_it_is_declared_last() {
-        let template = Template::scan("if x {a: #A}\nb: #A\nif !x {a: #A}").unwrap();
+        let template = ScannedTemplate::scan("if x {a: #A}\nb: #A\nif !x {a: #A}").unwrap();
         assert_eq!(template.fields.len(), 4);
         assert_eq!(template.last, [2, 1, 2, 3]);
     }
@@ -178,7 +178,7 @@ plain: {let if_a = read.b, c: if_a}
 if parameter.ask == true && context.name != "a" {ask: kube.#Read}
 group: op.#Steps & {if (read.x) != _|_ if read.x {b: kube.#Read}}
 "#;
-        assert_eq!(Template::scan(template).unwrap().body, expected);
+        assert_eq!(ScannedTemplate::scan(template).unwrap().body, expected);
     }
 
     #[test]
@@ -186,14 +186,14 @@ group: op.#Steps & {if (read.x) != _|_ if read.x {b: kube.#Read}}
         let template = "if read.a && // one\n\tread.b {a: kube.#Read}\nfor k in {x: read.a\n y: 1} {b: kube.#Read}\n";
         let expected = "if (read . a && read . b) != _|_ if read.a && // one\n\tread.b {a: kube.#Read}\n\
                         if ({ x : read . a , y : 1 }) != _|_ for k in {x: read.a\n y: 1} {b: kube.#Read}\n";
-        assert_eq!(Template::scan(template).unwrap().body, expected);
+        assert_eq!(ScannedTemplate::scan(template).unwrap().body, expected);
     }
 
     #[test]
     fn imports_have_names() {
         let template =
             "import \"vela/kube\"\nimport (\n\t\"encoding/json\"\n\tb64 \"encoding/base64\"\n\t\"x.y/z:w\"\n)\n";
-        let imports = Template::scan(template).unwrap().imports;
+        let imports = ScannedTemplate::scan(template).unwrap().imports;
         let names: Vec<_> = imports
             .iter()
             .map(|import| (import.name.as_str(), import.vela_package()))
@@ -206,17 +206,20 @@ group: op.#Steps & {if (read.x) != _|_ if read.x {b: kube.#Read}}
 
     #[test]
     fn broken_and_huge_templates_are_errors() {
-        assert!(matches!(Template::scan("a: {").unwrap_err(), ScanError::Syntax(_)));
+        assert!(matches!(
+            ScannedTemplate::scan("a: {").unwrap_err(),
+            ScanError::Syntax(_)
+        ));
         let many: String = (0..=MAX_FIELDS).map(|index| format!("f{index}: #A\n")).collect();
-        assert_eq!(Template::scan(&many).unwrap_err(), ScanError::TooManyFields);
+        assert_eq!(ScannedTemplate::scan(&many).unwrap_err(), ScanError::TooManyFields);
         let deep = "a: ".repeat(200_000) + "#A";
-        assert_eq!(Template::scan(&deep).unwrap_err(), ScanError::PathTooLong);
+        assert_eq!(ScannedTemplate::scan(&deep).unwrap_err(), ScanError::PathTooLong);
         let nested = "for x in {".repeat(150) + &"a: b\n".repeat(1_000) + &"} {}".repeat(150);
-        assert_eq!(Template::scan(&nested).unwrap_err(), ScanError::LargeConditions);
+        assert_eq!(ScannedTemplate::scan(&nested).unwrap_err(), ScanError::LargeConditions);
         let imports = |count: usize| "import \"strings\"\n".repeat(count);
-        assert!(Template::scan(&imports(MAX_IMPORTS)).is_ok());
+        assert!(ScannedTemplate::scan(&imports(MAX_IMPORTS)).is_ok());
         assert_eq!(
-            Template::scan(&imports(MAX_IMPORTS + 1)).unwrap_err(),
+            ScannedTemplate::scan(&imports(MAX_IMPORTS + 1)).unwrap_err(),
             ScanError::TooManyImports
         );
         for hostile in [
@@ -233,7 +236,7 @@ group: op.#Steps & {if (read.x) != _|_ if read.x {b: kube.#Read}}
             "=",
             "a=:",
         ] {
-            let _ = Template::scan(hostile);
+            let _ = ScannedTemplate::scan(hostile);
         }
     }
 }

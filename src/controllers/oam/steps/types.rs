@@ -108,14 +108,14 @@ pub trait Functions: Send {
 
 /// The reason why nothing is known about a step or an expression. Errors of templates are results.
 #[derive(Debug)]
-pub enum Error<E> {
+pub enum StepError<E> {
     /// The evaluation was stopped at a limit: another attempt will probably be stopped too.
     Stopped { subject: String, limit: E },
     /// The evaluator is missing or failed; another attempt may succeed.
     Evaluator(E),
 }
 
-impl<E: fmt::Display> fmt::Display for Error<E> {
+impl<E: fmt::Display> fmt::Display for StepError<E> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stopped { subject, limit } => write!(formatter, "{subject} was stopped: {limit}"),
@@ -124,4 +124,4 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
     }
 }
 
-impl<E: fmt::Display + fmt::Debug> std::error::Error for Error<E> {}
+impl<E: fmt::Display + fmt::Debug> std::error::Error for StepError<E> {}

@@ -7,11 +7,11 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use super::fields::{Field, Label};
+use super::fields::{Label, LabelPath};
 use super::packages::{self, IMPORTS, JSON};
-use super::scan::Template;
+use super::scan::ScannedTemplate;
 use super::types::Caller;
-use crate::controllers::oam::render::evaluate::Answers;
+use crate::controllers::oam::render::evaluate::TemplateAnswers;
 use crate::controllers::oam::source::tokens::{Token, tokenize};
 use crate::controllers::oam::source::{SyntaxError, selected};
 use crate::cue::CueSource;
@@ -26,24 +26,24 @@ const VALUE: &str = "value";
 
 /// A field that is a call, where it is declared last, with the key of its computed label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position {
+pub struct CallPosition {
     pub field: usize,
     pub key: String,
 }
 
 /// A template with its values and the answers so far.
 #[derive(Debug)]
-pub struct Step<'a> {
+pub struct WrappedStep<'a> {
     pub caller: Caller,
-    pub template: &'a Template,
+    pub template: &'a ScannedTemplate,
     pub parameter: &'a str,
     pub context: &'a str,
-    pub done: BTreeSet<Position>,
+    pub done: BTreeSet<CallPosition>,
     /// The declarations of answers.
     pub answers: String,
 }
 
-impl Step<'_> {
+impl WrappedStep<'_> {
     /// Returns the text that exports the first call to do as `call`, if there is one, with `params` if they are concrete, and
     /// as `faults` the inputs that can't be read: `parameter` if it conflicts with its types, both if the template has a
     /// condition that is not known.
@@ -82,7 +82,7 @@ impl Step<'_> {
 
     /// Returns the text that exports the arguments of a call, also to learn why they are not concrete.
     #[must_use]
-    pub fn arguments(&self, position: &Position, is_op: bool) -> CueSource {
+    pub fn arguments(&self, position: &CallPosition, is_op: bool) -> CueSource {
         let mut text = self.template("", &[], false);
         let key = Value::from(position.key.as_str()).to_string();
         let labels = self.template.fields.get(position.field).map(|field| field.0.as_slice());
@@ -133,9 +133,9 @@ impl Step<'_> {
 
     /// Returns what the template needs to be rendered with the answers so far.
     #[must_use]
-    pub fn answers(&self) -> Answers {
+    pub fn answers(&self) -> TemplateAnswers {
         let (imports, packages) = self.imports("", &[], false);
-        Answers {
+        TemplateAnswers {
             imports,
             packages,
             fields: self.answers.clone(),
@@ -182,7 +182,7 @@ impl Step<'_> {
     }
 
     /// Returns, as CUE, the keys of the calls with labels of their own beside a call with a computed label.
-    fn keys_beside(&self, field: &Field, computed: usize) -> impl Iterator<Item = String> {
+    fn keys_beside(&self, field: &LabelPath, computed: usize) -> impl Iterator<Item = String> {
         self.template.fields.iter().filter_map(move |other| {
             let Some(Label::Named(name)) = other.0.get(computed) else {
                 return None;
@@ -200,7 +200,7 @@ impl Step<'_> {
     }
 
     /// Returns the element of the list of pending calls, `None` if the call of a field is done.
-    fn condition(&self, index: usize, last: usize, field: &Field) -> Option<String> {
+    fn condition(&self, index: usize, last: usize, field: &LabelPath) -> Option<String> {
         let done = self.done.iter().filter(|position| position.field == last);
         let computed = field.0.iter().position(|label| *label == Label::Computed);
         let Some((before, after)) = computed.and_then(|at| field.0.split_at_checked(at)) else {
@@ -242,7 +242,7 @@ fn provider(call: &str) -> String {
 
 /// Returns the declaration of a value at a field.
 #[must_use]
-pub fn declaration(field: &Field, key: &str, value: &Value) -> String {
+pub fn declaration(field: &LabelPath, key: &str, value: &Value) -> String {
     let mut text = String::new();
     for label in &field.0 {
         match label {
@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn answers_are_declared_where_their_call_is() {
         let named = |name: &str| Label::Named(name.to_owned());
-        let field = Field(vec![named("load"), named("\"a-b\""), Label::Computed]);
+        let field = LabelPath(vec![named("load"), named("\"a-b\""), Label::Computed]);
         let text = declaration(&field, "x\"y", &serde_json::json!({ "err": "no" }));
         assert_eq!(text, "load: \"a-b\": \"x\\\"y\": {\"err\":\"no\"}\n");
         assert_eq!(selector("v", &field.0, "\"k\""), "v.load[\"a-b\"][\"k\"]");

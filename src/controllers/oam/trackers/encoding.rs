@@ -51,7 +51,7 @@ pub enum EncodeError {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum DecodeError {
+pub enum TrackerDecodeError {
     #[error(transparent)]
     Compression(#[from] CompressionError),
     #[error("managed resources are invalid: {0}")]
@@ -77,14 +77,14 @@ pub fn encode(entries: Vec<ManagedResource>, format: Option<Format>) -> Result<E
     let mut manifest_limits = [LARGE_MANIFEST_BYTES, 0].into_iter();
     loop {
         let bytes = match compress(format.unwrap_or(Format::Zstd), &json)? {
-            Ok(compression) => {
+            CompressedList::Fits(compression) => {
                 return Ok(Encoded {
                     managed_resources: Vec::new(),
                     compression,
                     omitted_manifests,
                 });
             }
-            Err(bytes) => bytes,
+            CompressedList::TooLarge(bytes) => bytes,
         };
         let Some(limit) = manifest_limits.next() else {
             let objects = entries.len();
@@ -95,15 +95,20 @@ pub fn encode(entries: Vec<ManagedResource>, format: Option<Format>) -> Result<E
     }
 }
 
-/// Compresses a list, or returns its size if a tracker can't hold it or [`decode`] would not accept it.
-fn compress(format: Format, json: &[u8]) -> io::Result<Result<Compressed, usize>> {
+enum CompressedList {
+    Fits(Compressed),
+    /// The size of a list that a tracker can't hold, or [`decode`] would not accept.
+    TooLarge(usize),
+}
+
+fn compress(format: Format, json: &[u8]) -> io::Result<CompressedList> {
     if json.len() > MAX_DECODED_BYTES {
-        return Ok(Err(json.len()));
+        return Ok(CompressedList::TooLarge(json.len()));
     }
     let compression = Compressed::encode(format, json)?;
     Ok(match compression.data.len() {
-        0..=MAX_COMPRESSED_BYTES => Ok(compression),
-        bytes => Err(bytes),
+        0..=MAX_COMPRESSED_BYTES => CompressedList::Fits(compression),
+        bytes => CompressedList::TooLarge(bytes),
     })
 }
 
@@ -119,17 +124,17 @@ fn omit_manifests(entries: &mut [ManagedResource], limit: usize) -> Vec<Resource
     omitted
 }
 
-pub fn decode(spec: &ResourceTrackerSpec) -> Result<Vec<ManagedResource>, DecodeError> {
+pub fn decode(spec: &ResourceTrackerSpec) -> Result<Vec<ManagedResource>, TrackerDecodeError> {
     if spec.compression.is_empty() {
         let entries = spec.managed_resources.len();
         return if entries > MAX_ENTRIES {
-            Err(DecodeError::TooMany(entries))
+            Err(TrackerDecodeError::TooMany(entries))
         } else {
             Ok(spec.managed_resources.clone())
         };
     }
     let json = spec.compression.decode(MAX_DECODED_BYTES)?;
-    let Entries(entries) = serde_json::from_slice(&json)?;
+    let EntryList(entries) = serde_json::from_slice(&json)?;
     Ok(entries)
 }
 
@@ -158,9 +163,9 @@ pub fn decoded_bytes(json_bytes: u64) -> u64 {
 }
 
 /// A list of at most [`MAX_ENTRIES`], or null, as Go encodes an empty list.
-struct Entries(Vec<ManagedResource>);
+struct EntryList(Vec<ManagedResource>);
 
-impl<'de> Deserialize<'de> for Entries {
+impl<'de> Deserialize<'de> for EntryList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Limited;
 

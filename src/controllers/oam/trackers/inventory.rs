@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 
-use super::encoding::{DecodeError, decode};
+use super::encoding::{TrackerDecodeError, decode};
 use super::entry::ResourceKey;
 use super::names;
 use crate::api::NamespacedName;
@@ -83,7 +83,7 @@ fn publish_version(annotation: Option<&String>) -> Option<&str> {
 #[derive(Debug, thiserror::Error)]
 pub enum InventoryError {
     #[error("resourcetracker {tracker} can't be decoded: {cause}")]
-    Undecodable { tracker: String, cause: DecodeError },
+    Undecodable { tracker: String, cause: TrackerDecodeError },
     #[error("resourcetracker {tracker} can't be decoded: {cause}")]
     Invalid { tracker: String, cause: String },
     #[error(

@@ -16,7 +16,7 @@ mod record;
 mod tests;
 
 pub use create::create;
-pub use encoding::{DecodeError, EncodeError, Encoded, decode, decoded_bytes, encode, pack};
+pub use encoding::{EncodeError, Encoded, TrackerDecodeError, decode, decoded_bytes, encode, pack};
 pub use entry::{EntryKey, LOCAL, ResourceKey, cluster_name, display_name, is_local};
 pub use guard::{Refusal, check_mark};
 pub use inventory::{AppIdentity, Inventory, InventoryError, Tracker, TrackerType};

@@ -40,7 +40,7 @@ struct ConversionRequest<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ResponseReview<'a> {
+struct ConversionResponseReview<'a> {
     api_version: &'static str,
     kind: &'static str,
     response: ConversionResponse<'a>,
@@ -79,7 +79,7 @@ pub fn convert(review: &[u8]) -> Result<Vec<u8>, ConversionError> {
     } else {
         (serde_json::from_str(NO_OBJECTS)?, failure(&request.desired_version))
     };
-    let review = ResponseReview {
+    let review = ConversionResponseReview {
         api_version: API_VERSION,
         kind: KIND,
         response: ConversionResponse {

@@ -177,7 +177,7 @@ impl Verdict {
     #[must_use]
     pub fn into_response(self, uid: &str) -> Vec<u8> {
         let (code, reason) = self.status();
-        let mut response = Response {
+        let mut response = ReviewResponse {
             uid,
             allowed: matches!(self, Self::Allowed { .. }),
             status: Status {
@@ -217,12 +217,12 @@ impl Verdict {
 struct ResponseReview<'a> {
     api_version: &'static str,
     kind: &'static str,
-    response: Response<'a>,
+    response: ReviewResponse<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Response<'a> {
+struct ReviewResponse<'a> {
     uid: &'a str,
     allowed: bool,
     status: Status<'a>,

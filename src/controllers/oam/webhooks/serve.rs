@@ -114,7 +114,7 @@ pub trait Reviewer: Send + Sync + 'static {
     fn review(&self, webhook: Webhook, request: &AdmissionRequest) -> impl Future<Output = Verdict> + Send;
 }
 
-struct Service<R> {
+struct ReviewService<R> {
     reviewer: R,
     budgets: Budgets,
     /// Memory of bodies.
@@ -131,7 +131,7 @@ pub fn routes(reviewer: impl Reviewer, budgets: &Budgets, metrics: WebhookMetric
         total: MAX_REVIEWS,
         per_object: MAX_REVIEWS_OF_NAMESPACE,
     };
-    let service = Arc::new(Service {
+    let service = Arc::new(ReviewService {
         reviewer,
         budgets: budgets.clone(),
         bodies: budgets.part("webhook_bodies", 8),
@@ -146,9 +146,9 @@ pub fn routes(reviewer: impl Reviewer, budgets: &Budgets, metrics: WebhookMetric
     routes.with_state(service)
 }
 
-fn review_route<R: Reviewer>(webhook: Webhook) -> MethodRouter<Arc<Service<R>>> {
+fn review_route<R: Reviewer>(webhook: Webhook) -> MethodRouter<Arc<ReviewService<R>>> {
     post(
-        async move |State(service): State<Arc<Service<R>>>,
+        async move |State(service): State<Arc<ReviewService<R>>>,
                     Extension(Peer(peer)): Extension<Peer>,
                     headers: HeaderMap,
                     body: Body| {
@@ -165,14 +165,14 @@ fn review_route<R: Reviewer>(webhook: Webhook) -> MethodRouter<Arc<Service<R>>> 
 }
 
 async fn convert<R: Reviewer>(
-    State(service): State<Arc<Service<R>>>,
+    State(service): State<Arc<ReviewService<R>>>,
     Extension(Peer(peer)): Extension<Peer>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
     let converted = async {
         let body = service.read(&peer.to_string(), &headers, body).await?;
-        convert_objects(&body.bytes).map_err(|error| Refusal::Invalid(error.to_string()))
+        convert_objects(&body.bytes).map_err(|error| RequestRefusal::Invalid(error.to_string()))
     };
     match service.within_time(converted).await {
         Ok(json) => json_response(json),
@@ -192,7 +192,7 @@ struct HeldBody {
 
 /// A request without a review. The failure policy of the webhook decides.
 #[derive(Debug, thiserror::Error)]
-enum Refusal {
+enum RequestRefusal {
     #[error("too many reviews at once, try again")]
     Busy,
     #[error("the body is larger than {MAX_BODY} bytes")]
@@ -207,13 +207,13 @@ enum Refusal {
     Failed(String),
 }
 
-impl From<Exhausted> for Refusal {
+impl From<Exhausted> for RequestRefusal {
     fn from(_: Exhausted) -> Self {
         Self::Busy
     }
 }
 
-impl Refusal {
+impl RequestRefusal {
     const fn result(&self) -> &'static str {
         match self {
             Self::Busy => "busy",
@@ -223,7 +223,7 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for RequestRefusal {
     fn into_response(self) -> Response {
         let status = match self {
             Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
@@ -236,10 +236,10 @@ impl IntoResponse for Refusal {
     }
 }
 
-impl<R: Reviewer> Service<R> {
-    async fn within_time<T>(&self, work: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+impl<R: Reviewer> ReviewService<R> {
+    async fn within_time<T>(&self, work: impl Future<Output = Result<T, RequestRefusal>>) -> Result<T, RequestRefusal> {
         let work = self.budgets.offloadable(OWNER, work);
-        timeout(TIMEOUT, work).await.unwrap_or(Err(Refusal::LateReview))
+        timeout(TIMEOUT, work).await.unwrap_or(Err(RequestRefusal::LateReview))
     }
 
     async fn review(
@@ -248,9 +248,10 @@ impl<R: Reviewer> Service<R> {
         client: String,
         headers: &HeaderMap,
         body: Body,
-    ) -> Result<(&'static str, Vec<u8>), Refusal> {
+    ) -> Result<(&'static str, Vec<u8>), RequestRefusal> {
         let body = self.read(&client, headers, body).await?;
-        let request = AdmissionReview::parse(&body.bytes).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        let request =
+            AdmissionReview::parse(&body.bytes).map_err(|error| RequestRefusal::Invalid(error.to_string()))?;
         let _turn = self.turn(&client, &request.namespace).await?;
         let _memory = self.memory_of_objects(&client, &request).await?;
         let verdict = self.reviewer.review(webhook, &request).await;
@@ -263,18 +264,18 @@ impl<R: Reviewer> Service<R> {
         // Without the text for the author, which may quote secret parameters.
         tracing::debug!(webhook = name, namespace, uid, result, "reviewed");
         match verdict {
-            Verdict::Failed(message) => Err(Refusal::Failed(message)),
+            Verdict::Failed(message) => Err(RequestRefusal::Failed(message)),
             verdict => Ok((result, verdict.into_response(&request.uid))),
         }
     }
 
-    async fn read(&self, client: &str, headers: &HeaderMap, body: Body) -> Result<HeldBody, Refusal> {
+    async fn read(&self, client: &str, headers: &HeaderMap, body: Body) -> Result<HeldBody, RequestRefusal> {
         let length = headers
             .get(header::CONTENT_LENGTH)
             .and_then(|length| length.to_str().ok()?.parse().ok());
         let length = length.unwrap_or(MAX_BODY);
         if length > MAX_BODY {
-            return Err(Refusal::TooLarge);
+            return Err(RequestRefusal::TooLarge);
         }
         let memory = if length > SMALL_JSON {
             Some(self.bodies.reserve(client, COPIES * length as u64, WAIT).await?)
@@ -282,25 +283,27 @@ impl<R: Reviewer> Service<R> {
             None
         };
         let read = timeout(WAIT, body::to_bytes(body, length)).await;
-        let bytes = read.map_err(|_| Refusal::LateBody)?.map_err(|_| Refusal::TooLarge)?;
+        let bytes = read
+            .map_err(|_| RequestRefusal::LateBody)?
+            .map_err(|_| RequestRefusal::TooLarge)?;
         leave_runtime_if_large(bytes.len()).await;
         Ok(HeldBody { bytes, _memory: memory })
     }
 
-    async fn turn(&self, client: &str, namespace: &str) -> Result<FairPermit, Refusal> {
+    async fn turn(&self, client: &str, namespace: &str) -> Result<FairPermit, RequestRefusal> {
         let turn = self.turns.acquire(Requester {
             class: client.to_owned(),
             group: namespace.to_owned(),
             object: format!("{client}/{namespace}"),
         });
-        timeout(WAIT, turn).await.map_err(|_| Refusal::Busy)
+        timeout(WAIT, turn).await.map_err(|_| RequestRefusal::Busy)
     }
 
     async fn memory_of_objects(
         &self,
         client: &str,
         request: &AdmissionRequest,
-    ) -> Result<Option<Reservation>, Refusal> {
+    ) -> Result<Option<Reservation>, RequestRefusal> {
         let bytes = PASS_COPIES * request.decoded_bytes().iter().sum::<u64>();
         if bytes <= SMALL_OBJECTS {
             return Ok(None);

@@ -13,7 +13,7 @@ const STATUS: &str = "status";
 const INPUTS: &str = "inputs";
 
 /// The decision about a step that can run.
-pub(super) enum Verdict {
+pub(super) enum StepVerdict {
     Run,
     Skip,
     /// The caller evaluates its condition.
@@ -106,14 +106,14 @@ impl WorkflowTurn<'_> {
         inputs.any(|input| scope.get(&input.from).is_none())
     }
 
-    pub(super) fn verdict(&mut self, step: usize) -> Verdict {
+    pub(super) fn verdict(&mut self, step: usize) -> StepVerdict {
         let condition = self.step(step).map_or("", |step| step.condition.as_str());
         match condition {
-            _ if self.settings.suspend_on_failure => Verdict::Run,
-            ALWAYS => Verdict::Run,
-            "" if self.follows_break(step) || self.lacks_input(step) || self.follows_failure(step) => Verdict::Skip,
-            "" => Verdict::Run,
-            _ => Verdict::Ask,
+            _ if self.settings.suspend_on_failure => StepVerdict::Run,
+            ALWAYS => StepVerdict::Run,
+            "" if self.follows_break(step) || self.lacks_input(step) || self.follows_failure(step) => StepVerdict::Skip,
+            "" => StepVerdict::Run,
+            _ => StepVerdict::Ask,
         }
     }
 

@@ -97,7 +97,7 @@ impl FailureReason {
 
 /// The result of a turn.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct TurnOutcome {
     pub state: State,
     pub status: WorkflowStatus,
     pub store: ValueStore,

@@ -31,7 +31,7 @@ mod timers;
 mod turn;
 
 pub use inputs::{InputScope, InputUsage, InputValue, InputsTooLarge, copy_inputs};
-pub use interface::{FailureReason, Outcome, StepResult, StepTask, TooManySteps, WorkflowSettings};
+pub use interface::{FailureReason, StepResult, StepTask, TooManySteps, TurnOutcome, WorkflowSettings};
 pub use phase::{State, StepPhase, StepReason};
 pub use step_types::{
     APPLY_COMPONENT, APPLY_IN_PARALLEL, BUILTIN_APPLY_COMPONENT, DEPLOY, deploys_many, deploys_without_policies,

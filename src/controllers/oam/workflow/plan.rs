@@ -28,7 +28,7 @@ pub(super) struct PlannedStep<'a> {
 }
 
 #[derive(Debug)]
-pub(super) struct Plan<'a> {
+pub(super) struct WorkflowPlan<'a> {
     steps: Vec<PlannedStep<'a>>,
     pub top: Vec<usize>,
     pub is_dag: bool,
@@ -38,7 +38,7 @@ pub(super) struct Plan<'a> {
     providers: BTreeMap<&'a str, Vec<usize>>,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> WorkflowPlan<'a> {
     /// Numbers the steps. `mode` is as in the status: `StepByStep-DAG`.
     ///
     /// A step whose name was seen before is left out: KubeVela takes it for the same step.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use jiff::Timestamp;
 
-use super::conditions::Verdict;
+use super::conditions::StepVerdict;
 use super::interface::StepTask;
 use super::phase::{StepPhase, StepReason};
 use super::timers::Timeout;
@@ -252,9 +252,9 @@ impl WorkflowTurn<'_> {
             return;
         }
         match self.verdict(step) {
-            Verdict::Run => self.enter(step, timeout),
-            Verdict::Skip => self.leave(step, String::new()),
-            Verdict::Ask => {
+            StepVerdict::Run => self.enter(step, timeout),
+            StepVerdict::Skip => self.leave(step, String::new()),
+            StepVerdict::Ask => {
                 self.set_visit(step, Visit::Checking(timeout));
                 self.tasks.push(StepTask::Check(step));
             }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::phase::{StepPhase, StepReason};
-use super::plan::Plan;
+use super::plan::WorkflowPlan;
 use crate::api::oam::StepStatus;
 use crate::text::{MAX_TEXT, sanitize_lines};
 
@@ -14,13 +14,13 @@ use crate::text::{MAX_TEXT, sanitize_lines};
 const MAX_MESSAGES: usize = 256 << 10;
 
 /// Index in the list of steps, and in the list of its sub-steps.
-type Place = (usize, Option<usize>);
+type StepIndex = (usize, Option<usize>);
 
 /// The statuses as KubeVela orders them: by the first visit. Statuses of steps that don't exist are kept.
 #[derive(Debug)]
 pub(super) struct Statuses {
     steps: Vec<StepStatus>,
-    places: Vec<Option<Place>>,
+    places: Vec<Option<StepIndex>>,
     ids: Vec<String>,
     now: Timestamp,
     /// Bytes of a message. It depends on the number of steps alone, so that the same message is always cut alike.
@@ -28,10 +28,15 @@ pub(super) struct Statuses {
 }
 
 impl Statuses {
-    pub fn new(plan: &Plan<'_>, steps: Vec<StepStatus>, now: Timestamp, mut new_id: impl FnMut() -> String) -> Self {
+    pub fn new(
+        plan: &WorkflowPlan<'_>,
+        steps: Vec<StepStatus>,
+        now: Timestamp,
+        mut new_id: impl FnMut() -> String,
+    ) -> Self {
         let by_name = by_name(&steps);
         let mut sub_steps: HashMap<usize, HashMap<&str, usize>> = HashMap::new();
-        let mut places: Vec<Option<Place>> = Vec::with_capacity(plan.len());
+        let mut places: Vec<Option<StepIndex>> = Vec::with_capacity(plan.len());
         for (_, planned) in plan.steps() {
             let name = planned.step.name.as_str();
             let place = match planned.group {
@@ -89,7 +94,7 @@ impl Statuses {
     }
 
     /// Adds a status without a phase, unless there is one. Reserves its place, since steps may end in any order.
-    pub fn begin(&mut self, plan: &Plan<'_>, index: usize) {
+    pub fn begin(&mut self, plan: &WorkflowPlan<'_>, index: usize) {
         let Some(planned) = plan.get(index) else {
             return;
         };
@@ -126,7 +131,7 @@ impl Statuses {
     /// An attempt is news. The message is cut and cleaned here: parts of it come from templates, servers and users.
     pub fn update(
         &mut self,
-        plan: &Plan<'_>,
+        plan: &WorkflowPlan<'_>,
         index: usize,
         (phase, reason): (StepPhase, Option<StepReason>),
         message: &str,

@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::backoff;
-use super::interface::{Outcome, StepTask, TooManySteps, WorkflowSettings};
+use super::interface::{StepTask, TooManySteps, TurnOutcome, WorkflowSettings};
 use super::phase::{State, StepPhase, StepReason};
-use super::plan::Plan;
+use super::plan::WorkflowPlan;
 use super::round::{Level, Visit};
 use super::statuses::Statuses;
 use super::store::{Attempts, ValueStore};
@@ -22,7 +22,7 @@ const SUSPENDED_AFTER_FAILURES: &str =
 /// A turn of a workflow.
 #[derive(Debug)]
 pub struct WorkflowTurn<'a> {
-    pub(super) plan: Plan<'a>,
+    pub(super) plan: WorkflowPlan<'a>,
     pub(super) settings: WorkflowSettings,
     pub(super) now: Timestamp,
     /// False if an event has started the turn early.
@@ -68,7 +68,7 @@ impl<'a> WorkflowTurn<'a> {
         now: Timestamp,
         new_id: impl FnMut() -> String,
     ) -> Result<Self, TooManySteps> {
-        let plan = Plan::new(steps, mode)?;
+        let plan = WorkflowPlan::new(steps, mode)?;
         // Times in a status are in whole seconds.
         let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
         if status.start_time.is_none() && status.steps.is_empty() {
@@ -140,7 +140,7 @@ impl<'a> WorkflowTurn<'a> {
 
     /// Ends the turn. Steps that were returned and not recorded keep their state.
     #[must_use]
-    pub fn end(mut self) -> Outcome {
+    pub fn end(mut self) -> TurnOutcome {
         self.update_open_groups();
         if self.has_run {
             self.status.message = String::new();
@@ -175,7 +175,7 @@ impl<'a> WorkflowTurn<'a> {
                 None
             }
         };
-        Outcome {
+        TurnOutcome {
             state,
             status: WorkflowStatus {
                 steps: self.statuses.into_steps(),

@@ -7,8 +7,8 @@ use rstest::rstest;
 use super::build::{entry, extended, link, sized_entry};
 use super::*;
 
-fn small() -> Limits {
-    Limits {
+fn small() -> ArchiveLimits {
+    ArchiveLimits {
         packed_bytes: 100_000,
         unpacked_bytes: 1_000_000,
         file_bytes: 10_000,
@@ -17,7 +17,7 @@ fn small() -> Limits {
     }
 }
 
-fn error_of(archive: &[u8], limits: &Limits) -> (String, String) {
+fn error_of(archive: &[u8], limits: &ArchiveLimits) -> (String, String) {
     let error = read_within(archive, limits).unwrap_err();
     let shown = format!("{error:?}");
     let kind = shown.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
@@ -122,7 +122,7 @@ fn an_impossible_size_is_rejected(
 
 #[test]
 fn names_and_extended_headers_have_bounded_memory() {
-    let limits = Limits::default();
+    let limits = ArchiveLimits::default();
     for kind in [b'L', b'x'] {
         let (reason, sentence) = error_of(&gzip(&entry(kind, "x", &vec![b'a'; 1024 * 1024 + 1])), &limits);
         assert_eq!(reason, "Corrupt");
@@ -135,7 +135,7 @@ fn names_and_extended_headers_have_bounded_memory() {
     }
     // Extension headers for an entry that never follows.
     let headers = vec![entry(b'L', "x", b"a/README.md\0"); 5000];
-    assert_eq!(read_tar(&headers).unwrap(), ChartFiles::default());
+    assert_eq!(read_tar(&headers).unwrap(), ArchiveFiles::default());
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn real_archives_give_the_same_files_as_kubeapps() {
         let (_, name) = row["chart_id"].as_str().unwrap().split_once('/').unwrap();
         let archive = index["entries"][name][0]["urls"][0].as_str().unwrap();
         let archive = fs::File::open(corpus.join("charts").join(archive)).unwrap();
-        let files = read(archive, &Limits::default()).unwrap();
+        let files = read(archive, &ArchiveLimits::default()).unwrap();
         let info = &row["info"];
         assert_eq!(files.readme, info["Readme"], "{name}");
         assert_eq!(files.values, info["DefaultValues"], "{name}");
@@ -33,6 +33,6 @@ fn real_archives_give_the_same_files_as_kubeapps() {
     assert_eq!(compared, 10);
 
     let page = fs::read(corpus.join("charts/sonatype__nexus-repository-manager-42.0.2.tgz")).unwrap();
-    let error = read_within(&page, &Limits::default()).unwrap_err();
+    let error = read_within(&page, &ArchiveLimits::default()).unwrap_err();
     assert!(matches!(error, ArchiveError::NotAnArchive(_)));
 }

@@ -16,7 +16,7 @@ fn only_the_files_of_the_chart_are_extracted() {
         file("chart/README.md", "# Chart"),
     ])
     .unwrap();
-    let expected = ChartFiles {
+    let expected = ArchiveFiles {
         readme: "# Chart".to_owned(),
         values: "a: 1\n".to_owned(),
         schema: "{\"$ref\": \"file:///dev/zero\"}".to_owned(),
@@ -54,28 +54,31 @@ fn the_last_of_two_matching_files_wins(#[case] first: &str, #[case] second: &str
 
 #[test]
 fn an_empty_archive_has_no_files() {
-    assert_eq!(read_tar(&[]).unwrap(), ChartFiles::default());
+    assert_eq!(read_tar(&[]).unwrap(), ArchiveFiles::default());
     // As in Go's reader, the end mark may be missing.
     let archive = file("a/README.md", "a");
-    assert_eq!(read_within(&gzip(&archive), &Limits::default()).unwrap(), readme("a"));
     assert_eq!(
-        read_within(&gzip(b""), &Limits::default()).unwrap(),
-        ChartFiles::default()
+        read_within(&gzip(&archive), &ArchiveLimits::default()).unwrap(),
+        readme("a")
+    );
+    assert_eq!(
+        read_within(&gzip(b""), &ArchiveLimits::default()).unwrap(),
+        ArchiveFiles::default()
     );
 }
 
 #[test]
 fn an_archive_may_be_uncompressed_or_have_several_gzip_members() {
     let archive = tar(&[file("a/values.yaml", "v"), file("a/README.md", "r".repeat(3000))]);
-    let expected = read_within(&gzip(&archive), &Limits::default()).unwrap();
+    let expected = read_within(&gzip(&archive), &ArchiveLimits::default()).unwrap();
     assert_eq!(expected.readme.len(), 3000);
-    assert_eq!(read_within(&archive, &Limits::default()).unwrap(), expected);
+    assert_eq!(read_within(&archive, &ArchiveLimits::default()).unwrap(), expected);
     let (first, second) = archive.split_at(700);
     let pieces = [gzip(first), gzip(b""), gzip(second)].concat();
-    assert_eq!(read_within(&pieces, &Limits::default()).unwrap(), expected);
+    assert_eq!(read_within(&pieces, &ArchiveLimits::default()).unwrap(), expected);
     // Bytes after the end mark are ignored.
     let trailing = [gzip(&archive), b"\nsome text".to_vec()].concat();
-    assert_eq!(read_within(&trailing, &Limits::default()).unwrap(), expected);
+    assert_eq!(read_within(&trailing, &ArchiveLimits::default()).unwrap(), expected);
 }
 
 #[test]
@@ -135,7 +138,7 @@ fn links_devices_and_fifos_are_not_files(#[values(b'1', b'2', b'3', b'4', b'6', 
         file("a/Chart.yaml", "name: a"),
     ])
     .unwrap();
-    assert_eq!(files, ChartFiles::default());
+    assert_eq!(files, ArchiveFiles::default());
 }
 
 #[test]
@@ -161,7 +164,7 @@ fn names_that_point_outside_are_ignored(
         readme("good")
     );
     let hidden = [extended(b'x', &[("path", name)]), file("a/README.md", "evil")];
-    assert_eq!(read_tar(&hidden).unwrap(), ChartFiles::default());
+    assert_eq!(read_tar(&hidden).unwrap(), ArchiveFiles::default());
 }
 
 #[test]
@@ -185,5 +188,5 @@ fn sparse_files_are_skipped() {
         file("a/Chart.yaml", "c"),
     ])
     .unwrap();
-    assert_eq!(files, ChartFiles::default());
+    assert_eq!(files, ArchiveFiles::default());
 }

@@ -7,10 +7,10 @@ use memchr::memchr;
 use super::digest::{Digest, Digester};
 use super::slices::{MAX_VERSION_BYTES, VersionSlices};
 use super::splitter::ChartSlice;
-use super::{CacheEntry, CachedChart, CachedIndex, ChangeSink, Stop, lines};
-use crate::helm::index::collector::Collector;
+use super::{CacheEntry, CachedChart, CachedIndex, ChangeSink, StreamStop, lines};
+use crate::helm::index::collector::ChartCollector;
 use crate::helm::index::error::{DecodeError, Position};
-use crate::helm::index::yaml::{self, Item, fast_path};
+use crate::helm::index::yaml::{self, YamlItem, fast_path};
 use crate::helm::index::{Chart, ChartStats, DecodeLimits, json};
 
 /// Errors of a slice lead to a full decode, which reports the position.
@@ -21,16 +21,16 @@ struct ParsedChart {
     entry: CacheEntry,
 }
 
-type ChartError = Stop<Infallible>;
+type ChartError = StreamStop<Infallible>;
 
-type SingleChartCollector<'v> = Collector<'v, Vec<Chart>>;
+type SingleChartCollector<'v> = ChartCollector<'v, Vec<Chart>>;
 
 /// Passes all charts of a split index to the collector. Parses only charts that are not cached.
 pub(super) fn decode_slices<R: Read + Seek, S: ChangeSink>(
     slices: &[ChartSlice],
     mut parser: ChartParser<'_, R>,
-    collector: &mut Collector<'_, S>,
-) -> Result<(), Stop<S::Error>> {
+    collector: &mut ChartCollector<'_, S>,
+) -> Result<(), StreamStop<S::Error>> {
     // Stop below the limit, because the count is approximate.
     let max_nodes = parser.limits.nodes / 10 * 9;
     let mut nodes: u64 = 0;
@@ -38,7 +38,7 @@ pub(super) fn decode_slices<R: Read + Seek, S: ChangeSink>(
         // The key and the list of a chart are nodes too.
         nodes = nodes.saturating_add(stats.nodes).saturating_add(2);
         if nodes > max_nodes {
-            Err(Stop::FullDecodeNeeded)
+            Err(StreamStop::FullDecodeNeeded)
         } else {
             Ok(())
         }
@@ -52,8 +52,8 @@ pub(super) fn decode_slices<R: Read + Seek, S: ChangeSink>(
             continue;
         }
         let ParsedChart { chart, entry } = parser.chart(slice).map_err(|reason| match reason {
-            Stop::Error(DecodeError::Read(error)) => Stop::from(error),
-            Stop::Error(_) | Stop::FullDecodeNeeded => Stop::FullDecodeNeeded,
+            StreamStop::Error(DecodeError::Read(error)) => StreamStop::from(error),
+            StreamStop::Error(_) | StreamStop::FullDecodeNeeded => StreamStop::FullDecodeNeeded,
         })?;
         count(&entry.chart.stats)?;
         collector.add(&entry.chart.stats);
@@ -86,13 +86,15 @@ impl<'c, R: Read + Seek> ChartParser<'c, R> {
 
     fn chart(&mut self, slice: &ChartSlice) -> Result<ParsedChart, ChartError> {
         let mut charts = Vec::new();
-        let mut collector = Collector::new(self.limits, &mut charts);
+        let mut collector = ChartCollector::new(self.limits, &mut charts);
         collector.begin_chart(&slice.key, false, UNKNOWN_POSITION)?;
         let (nodes, timestamps_confirmed) = match slice.versions_column {
             None if self.is_json => self.json_versions(&slice.text, &mut collector)?,
             Some(column) => self.versions(&slice.text, column, &mut collector)?,
             // The slice contains only the key and blank lines.
-            None if slice.text.end - slice.text.start > MAX_VERSION_BYTES as u64 => return Err(Stop::FullDecodeNeeded),
+            None if slice.text.end - slice.text.start > MAX_VERSION_BYTES as u64 => {
+                return Err(StreamStop::FullDecodeNeeded);
+            }
             None => (0, true),
         };
         let mut stats = collector.end_chart()?;
@@ -130,15 +132,15 @@ impl<'c, R: Read + Seek> ChartParser<'c, R> {
         while let Some(slice) = slices.next()? {
             // A carriage return ends a line for the parser but not for the splitter.
             if memchr(b'\r', slice).is_some() {
-                return Err(Stop::FullDecodeNeeded);
+                return Err(StreamStop::FullDecodeNeeded);
             }
             let read = match fast_path::read(slice, column, self.limits) {
                 Some(item) => Ok(item),
                 // Anchors also need a full decode, because alias limits apply to the whole index.
-                None => yaml::item(slice, self.limits).map_err(|_| Stop::FullDecodeNeeded)?,
+                None => yaml::item(slice, self.limits).map_err(|_| StreamStop::FullDecodeNeeded)?,
             };
             let fields = match read {
-                Ok(Item {
+                Ok(YamlItem {
                     fields,
                     nodes: of_version,
                     created_line,

@@ -51,7 +51,7 @@ struct JsonSplitter<'k> {
     depth: usize,
     key: LastText,
     is_in_entries: bool,
-    chart: Option<OpenChart>,
+    chart: Option<OpenJsonChart>,
     keys: HashSet<String>,
     keys_bytes: usize,
     charts: Vec<ChartSlice>,
@@ -74,7 +74,7 @@ impl LastText {
     }
 }
 
-struct OpenChart {
+struct OpenJsonChart {
     key: String,
     start: u64,
     digester: Digester,
@@ -197,7 +197,7 @@ impl<'k> JsonSplitter<'k> {
             return Err(SplitError::UnsupportedLayout);
         }
         self.envelope.push(b'0');
-        self.chart = Some(OpenChart {
+        self.chart = Some(OpenJsonChart {
             key: key.text,
             start,
             digester: Digester::new(&self.cache.digest_key),
@@ -256,7 +256,7 @@ fn quote_or_escape(bytes: &[u8]) -> Option<usize> {
 fn is_valid_envelope(text: &[u8], keys: &[&str]) -> bool {
     #[derive(serde::Deserialize)]
     struct Envelope {
-        entries: Entries,
+        entries: EntryKeys,
     }
 
     // Serde does not check the encoding of ignored values.
@@ -268,13 +268,13 @@ fn is_valid_envelope(text: &[u8], keys: &[&str]) -> bool {
     envelope.is_ok_and(|envelope| envelope.entries.0.iter().eq(keys))
 }
 
-struct Entries(Vec<String>);
+struct EntryKeys(Vec<String>);
 
-impl<'de> serde::Deserialize<'de> for Entries {
+impl<'de> serde::Deserialize<'de> for EntryKeys {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Keys;
+        struct EntryKeysVisitor;
 
-        impl<'de> Visitor<'de> for Keys {
+        impl<'de> Visitor<'de> for EntryKeysVisitor {
             type Value = Vec<String>;
 
             fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -293,7 +293,7 @@ impl<'de> serde::Deserialize<'de> for Entries {
             }
         }
 
-        deserializer.deserialize_map(Keys).map(Entries)
+        deserializer.deserialize_map(EntryKeysVisitor).map(EntryKeys)
     }
 }
 

@@ -24,7 +24,7 @@ mod tests;
 use std::collections::HashMap;
 use std::io::{Read, Seek, SeekFrom};
 
-use super::collector::Collector;
+use super::collector::ChartCollector;
 use super::error::DecodeError;
 use super::{ChartStats, DecodeLimits, IndexStart, Sink, Summary};
 use decode::ChartParser;
@@ -82,11 +82,11 @@ pub fn decode_changes<R: Read + Seek, S: ChangeSink>(
     shared: &SharedSplit,
     sink: &mut S,
 ) -> Result<Summary, DecodeError<S::Error>> {
-    let mut collector = Collector::new(limits, sink);
+    let mut collector = ChartCollector::new(limits, sink);
     match decode_split(&mut input, limits, cache, shared, &mut collector) {
         Ok(()) => Ok(collector.finish()),
-        Err(Stop::Error(error)) => Err(error),
-        Err(Stop::FullDecodeNeeded) => {
+        Err(StreamStop::Error(error)) => Err(error),
+        Err(StreamStop::FullDecodeNeeded) => {
             drop(collector);
             // Always tell the sink that all charts follow.
             sink.start_over().map_err(DecodeError::Sink)?;
@@ -95,12 +95,12 @@ pub fn decode_changes<R: Read + Seek, S: ChangeSink>(
     }
 }
 
-enum Stop<E> {
+enum StreamStop<E> {
     FullDecodeNeeded,
     Error(DecodeError<E>),
 }
 
-impl<E> From<DecodeError<E>> for Stop<E> {
+impl<E> From<DecodeError<E>> for StreamStop<E> {
     /// Errors of a slice lead to a full decode, which reports the right position.
     fn from(error: DecodeError<E>) -> Self {
         match error {
@@ -110,7 +110,7 @@ impl<E> From<DecodeError<E>> for Stop<E> {
     }
 }
 
-impl<E> From<SliceError> for Stop<E> {
+impl<E> From<SliceError> for StreamStop<E> {
     fn from(reason: SliceError) -> Self {
         match reason {
             SliceError::TooLarge => Self::FullDecodeNeeded,
@@ -119,7 +119,7 @@ impl<E> From<SliceError> for Stop<E> {
     }
 }
 
-impl<E> From<std::io::Error> for Stop<E> {
+impl<E> From<std::io::Error> for StreamStop<E> {
     fn from(error: std::io::Error) -> Self {
         Self::Error(DecodeError::Read(error))
     }
@@ -130,13 +130,13 @@ fn decode_split<R: Read + Seek, S: ChangeSink>(
     limits: &DecodeLimits,
     cache: &CachedIndex,
     shared: &SharedSplit,
-    collector: &mut Collector<'_, S>,
-) -> Result<(), Stop<S::Error>> {
+    collector: &mut ChartCollector<'_, S>,
+) -> Result<(), StreamStop<S::Error>> {
     let IndexStart { offset, first } = IndexStart::read(input)?;
     input.seek(SeekFrom::Start(offset))?;
     // It could be valid YAML, but the full decode rejects it with a better message.
     if matches!(first[0], None | Some(b'<')) {
-        return Err(Stop::FullDecodeNeeded);
+        return Err(StreamStop::FullDecodeNeeded);
     }
     let is_json = first[0] == Some(b'{');
     let slices = shared.get(cache, limits, || {
@@ -148,7 +148,7 @@ fn decode_split<R: Read + Seek, S: ChangeSink>(
     });
     let slices = match slices {
         Ok(slices) => slices,
-        Err(SplitError::UnsupportedLayout) => return Err(Stop::FullDecodeNeeded),
+        Err(SplitError::UnsupportedLayout) => return Err(StreamStop::FullDecodeNeeded),
         Err(SplitError::Read(error)) => return Err(error.into()),
     };
     decode::decode_slices(&slices, ChartParser::new(input, limits, cache, is_json), collector)

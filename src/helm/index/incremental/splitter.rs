@@ -108,7 +108,7 @@ struct Splitter<'k> {
     max_charts: usize,
     state: State,
     column: usize,
-    chart: Option<OpenChart>,
+    chart: Option<OpenYamlChart>,
     keys: HashSet<String>,
     keys_bytes: usize,
     header: Vec<u8>,
@@ -123,7 +123,7 @@ enum State {
     Footer,
 }
 
-struct OpenChart {
+struct OpenYamlChart {
     key: String,
     start: u64,
     versions_column: Option<usize>,
@@ -132,7 +132,7 @@ struct OpenChart {
     digester: Digester,
 }
 
-enum Line<'l> {
+enum IndexLine<'l> {
     Chart(&'l str),
     Inside,
     Footer,
@@ -171,13 +171,13 @@ impl<'k> Splitter<'k> {
                     }
                 }
                 State::Charts => match self.classify(line)? {
-                    Line::Inside => self.digest_without_timestamp(lines, start..end, &mut digested),
-                    Line::Chart(key) => {
+                    IndexLine::Inside => self.digest_without_timestamp(lines, start..end, &mut digested),
+                    IndexLine::Chart(key) => {
                         self.end_chart(&lines[digested..start], base + start as u64);
                         digested = start;
                         self.begin_chart(key, base + start as u64)?;
                     }
-                    Line::Footer => {
+                    IndexLine::Footer => {
                         self.end_chart(&lines[digested..start], base + start as u64);
                         digested = end;
                         self.state = State::Footer;
@@ -200,20 +200,20 @@ impl<'k> Splitter<'k> {
         items.is_some_and(|items| is_deeper(line, items) && line.get(items + 2) != Some(&b'c'))
     }
 
-    fn classify<'l>(&mut self, line: &'l [u8]) -> Result<Line<'l>, SplitError> {
+    fn classify<'l>(&mut self, line: &'l [u8]) -> Result<IndexLine<'l>, SplitError> {
         if self.chart.is_some() && is_deeper(line, self.column) {
             return self.classify_inside(line);
         }
         let spaces = indent(line);
         if spaces == 0 && line != b"\n" {
-            return Ok(Line::Footer);
+            return Ok(IndexLine::Footer);
         }
         if is_blank(line) {
             // A blank line before the first chart belongs to no chart.
             return self
                 .chart
                 .as_ref()
-                .map(|_| Line::Inside)
+                .map(|_| IndexLine::Inside)
                 .ok_or(SplitError::UnsupportedLayout);
         }
         if self.slices.is_empty() && self.chart.is_none() {
@@ -226,19 +226,19 @@ impl<'k> Splitter<'k> {
             return Err(SplitError::UnsupportedLayout);
         }
         match chart_key(line, spaces) {
-            Some(key) => Ok(Line::Chart(key)),
+            Some(key) => Ok(IndexLine::Chart(key)),
             None => self.classify_inside(line),
         }
     }
 
     /// Handles a line of the current chart. Versions start at one column, all other lines are deeper.
-    fn classify_inside<'l>(&mut self, line: &'l [u8]) -> Result<Line<'l>, SplitError> {
+    fn classify_inside<'l>(&mut self, line: &'l [u8]) -> Result<IndexLine<'l>, SplitError> {
         let Some(chart) = &mut self.chart else {
             return Err(SplitError::UnsupportedLayout);
         };
         match chart.versions_column {
-            Some(column) if is_deeper(line, column) => Ok(Line::Inside),
-            _ if is_blank(line) => Ok(Line::Inside),
+            Some(column) if is_deeper(line, column) => Ok(IndexLine::Inside),
+            _ if is_blank(line) => Ok(IndexLine::Inside),
             items => {
                 let column = items.unwrap_or_else(|| indent(line));
                 let is_first_column = indent(line) == column && column <= MAX_COLUMN;
@@ -250,7 +250,7 @@ impl<'k> Splitter<'k> {
                 if chart.versions > self.limits.versions_per_chart {
                     return Err(SplitError::UnsupportedLayout);
                 }
-                Ok(Line::Inside)
+                Ok(IndexLine::Inside)
             }
         }
     }
@@ -273,7 +273,7 @@ impl<'k> Splitter<'k> {
         if !is_new || self.slices.len() >= self.max_charts || self.keys_bytes > MAX_KEYS_BYTES {
             return Err(SplitError::UnsupportedLayout);
         }
-        self.chart = Some(OpenChart {
+        self.chart = Some(OpenYamlChart {
             key: key.to_owned(),
             start,
             versions_column: None,

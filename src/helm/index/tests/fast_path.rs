@@ -6,7 +6,7 @@ use rstest::rstest;
 use super::generator::Random;
 use super::*;
 use crate::helm::index::node::{Field, Node};
-use crate::helm::index::yaml::{InvalidItem, Item, ItemError, fast_path, item};
+use crate::helm::index::yaml::{InvalidItem, ItemError, YamlItem, fast_path, item};
 
 fn limits() -> DecodeLimits {
     DecodeLimits::default()
@@ -32,7 +32,7 @@ fn described(description: &str) -> String {
     format!("  - created: \"2020-01-01T00:00:00Z\"\n    description:{description}\n    name: a\n")
 }
 
-fn text_of(mut item: Item, field: Field) -> Option<String> {
+fn text_of(mut item: YamlItem, field: Field) -> Option<String> {
     match item.fields.take(field)? {
         Node::Scalar(scalar) => Some(scalar.text),
         _ => None,

@@ -23,11 +23,11 @@ digest: evil
 urls: [https://example.com/evil.tgz]
 "#;
 
-fn read(text: impl AsRef<[u8]>) -> Result<Metadata, String> {
+fn read(text: impl AsRef<[u8]>) -> Result<ChartMetadata, String> {
     metadata(text.as_ref(), &DecodeLimits::default())
 }
 
-fn version_of(version: &str) -> Metadata {
+fn version_of(version: &str) -> ChartMetadata {
     read(format!(
         "{{\"name\":\"a\",\"version\":\"{version}\",\"description\":\"{version}\"}}"
     ))
@@ -36,7 +36,7 @@ fn version_of(version: &str) -> Metadata {
 
 #[test]
 fn a_chart_yaml_decodes_like_an_index_entry() {
-    let published = |metadata: Metadata| {
+    let published = |metadata: ChartMetadata| {
         metadata
             .with_version("1.10.0")
             .unwrap()

@@ -13,7 +13,7 @@ fn from_row(info: &Value) -> Chart {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let list = |value: &Value| value.as_array().map(|items| items.iter().map(text).collect::<Vec<_>>());
     let optional = |value: &Value| value.as_str().map(str::to_owned);
-    let maintainer = |value: &Value| Maintainer {
+    let maintainer = |value: &Value| IndexMaintainer {
         name: text(&value["name"]),
         email: optional(&value["email"]),
         url: optional(&value["url"]),

@@ -36,7 +36,7 @@ generated: 2020-12-15T06:16:10.500Z
 "#,
     )
     .unwrap();
-    let maintainer = |name: &str, email: Option<&str>, url: Option<&str>| Maintainer {
+    let maintainer = |name: &str, email: Option<&str>, url: Option<&str>| IndexMaintainer {
         name: name.to_owned(),
         email: email.map(str::to_owned),
         url: url.map(str::to_owned),

@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::source::Event;
+use super::source::YamlEvent;
 use crate::helm::index::DecodeLimits;
 
 #[derive(Debug)]
 pub(super) struct Anchored {
-    pub(super) events: Rc<[Event]>,
+    pub(super) events: Rc<[YamlEvent]>,
     pub(super) size: Size,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Size {
 #[derive(Debug)]
 struct OpenNode {
     id: usize,
-    events: Vec<Event>,
+    events: Vec<YamlEvent>,
     size: Size,
     depth: usize,
 }
@@ -88,7 +88,7 @@ impl Anchors {
     }
 
     /// `id` is the event's own anchor or 0, `size` its expanded size. The error is the exceeded limit.
-    pub(super) fn record(&mut self, event: &Event, id: usize, size: Size) -> Result<(), String> {
+    pub(super) fn record(&mut self, event: &YamlEvent, id: usize, size: Size) -> Result<(), String> {
         if id != 0 {
             self.open.push(OpenNode {
                 id,
@@ -100,13 +100,13 @@ impl Anchors {
         if self.open.is_empty() {
             return Ok(());
         }
-        let bytes = event.text_bytes() + size_of::<Event>() as u64;
+        let bytes = event.text_bytes() + size_of::<YamlEvent>() as u64;
         self.count_bytes(bytes * self.open.len() as u64)?;
         for open in &mut self.open {
             match event {
-                Event::SequenceStart | Event::MappingStart => open.depth += 1,
-                Event::SequenceEnd | Event::MappingEnd => open.depth -= 1,
-                Event::Scalar(_) | Event::Alias(_) => {}
+                YamlEvent::SequenceStart | YamlEvent::MappingStart => open.depth += 1,
+                YamlEvent::SequenceEnd | YamlEvent::MappingEnd => open.depth -= 1,
+                YamlEvent::Scalar(_) | YamlEvent::Alias(_) => {}
             }
             open.size.nodes = open.size.nodes.saturating_add(size.nodes);
             open.size.bytes = open.size.bytes.saturating_add(size.bytes);

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use lines::Lines;
 
-use super::Item;
+use super::YamlItem;
 use crate::helm::index::limits::DecodeLimits;
 use crate::helm::index::node::{self, Field, Node, Scalar};
 
@@ -27,7 +27,7 @@ struct UnsupportedStyle;
 type Step<T> = Result<T, UnsupportedStyle>;
 
 /// The first line starts with `column` spaces and `- `, all others are blank or deeper. None for unsupported styles.
-pub(crate) fn read(slice: &[u8], column: usize, limits: &DecodeLimits) -> Option<Item> {
+pub(crate) fn read(slice: &[u8], column: usize, limits: &DecodeLimits) -> Option<YamlItem> {
     // This also bounds every single scalar.
     if slice.len() as u64 > limits.scalar_bytes {
         return None;
@@ -51,13 +51,13 @@ struct BlockReader<'s> {
     nodes: u64,
 }
 
-enum Target<'p> {
-    Item(&'p mut Item),
+enum ValueTarget<'p> {
+    Item(&'p mut YamlItem),
     Field(&'p mut Vec<(String, Node)>),
     Ignored,
 }
 
-impl Target<'_> {
+impl ValueTarget<'_> {
     fn uses(&self, key: &str) -> bool {
         match self {
             Self::Item(_) => Field::of(key).is_some(),
@@ -80,13 +80,13 @@ impl Target<'_> {
 }
 
 impl<'s> BlockReader<'s> {
-    fn item(&mut self, column: usize) -> Step<Item> {
+    fn item(&mut self, column: usize) -> Step<YamlItem> {
         self.lines.advance()?;
         let dash = self.lines.at(column).ok_or(UnsupportedStyle)?;
         let map = dash.after_dash().ok_or(UnsupportedStyle)?;
         self.lines.replace_line(map);
-        let mut item = Item::default();
-        self.map(map.indent, 0, Target::Item(&mut item))?;
+        let mut item = YamlItem::default();
+        self.map(map.indent, 0, ValueTarget::Item(&mut item))?;
         match self.lines.line() {
             None => Ok(item),
             Some(_) => Err(UnsupportedStyle),
@@ -108,13 +108,13 @@ impl<'s> BlockReader<'s> {
     }
 
     /// Ends at the first line in another column, which the callers check. Recursive.
-    fn map(&mut self, column: usize, level: usize, mut target: Target<'_>) -> Step<()> {
+    fn map(&mut self, column: usize, level: usize, mut target: ValueTarget<'_>) -> Step<()> {
         self.begin(level)?;
         while let Some(line) = self.lines.at(column) {
             let (key, written) = line.key().ok_or(UnsupportedStyle)?;
             self.nodes += 1;
             let node = self.value(written, column, level + 1, target.uses(key))?;
-            if let Target::Item(item) = &mut target
+            if let ValueTarget::Item(item) = &mut target
                 && key == "created"
             {
                 // Leave duplicate keys to the parser.
@@ -147,12 +147,12 @@ impl<'s> BlockReader<'s> {
 
     fn map_in_field(&mut self, column: usize, level: usize, used: bool) -> Step<Option<Node>> {
         if !used {
-            self.map(column, level, Target::Ignored)?;
+            self.map(column, level, ValueTarget::Ignored)?;
             return Ok(None);
         }
         self.take(0)?;
         let mut map = Vec::new();
-        self.map(column, level, Target::Field(&mut map))?;
+        self.map(column, level, ValueTarget::Field(&mut map))?;
         Ok(Some(Node::Map(map)))
     }
 

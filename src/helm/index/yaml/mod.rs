@@ -5,9 +5,9 @@ mod source;
 use std::convert::Infallible;
 use std::io::Read;
 
-use source::{Event, Notation, Source};
+use source::{EventSource, Notation, YamlEvent};
 
-use super::collector::Collector;
+use super::collector::ChartCollector;
 use super::error::{DecodeError, ParserError};
 use super::limits::{DecodeLimits, LEVELS_ABOVE};
 use super::node::{self, Field, Fields, Node};
@@ -15,26 +15,26 @@ use super::{Chart, Entries, Sink, TopLevel};
 
 pub(super) fn read<R: Read, S: Sink>(
     input: &mut R,
-    collector: &mut Collector<'_, S>,
+    collector: &mut ChartCollector<'_, S>,
 ) -> Result<TopLevel, DecodeError<S::Error>> {
-    let mut reader = Reader::new(Source::new(input, collector.limits()), collector);
+    let mut reader = IndexReader::new(EventSource::new(input, collector.limits()), collector);
     let top_level = reader.document()?;
     reader.source.end()?;
     Ok(top_level)
 }
 
 /// Returns the fields of a single version. The inner error is the reason why there are none.
-pub(super) fn entry(bytes: &[u8], limits: &DecodeLimits) -> Outcome<Result<Fields, &'static str>, Vec<Chart>> {
+pub(super) fn entry(bytes: &[u8], limits: &DecodeLimits) -> IndexOutcome<Result<Fields, &'static str>, Vec<Chart>> {
     let mut charts: Vec<Chart> = Vec::new();
-    let mut collector = Collector::new(limits, &mut charts);
-    let mut reader = Reader::new(Source::new(bytes, limits), &mut collector);
+    let mut collector = ChartCollector::new(limits, &mut charts);
+    let mut reader = IndexReader::new(EventSource::new(bytes, limits), &mut collector);
     if !reader.source.begin()? {
         return Ok(Err("it contains only comments"));
     }
     let fields = match reader.source.next()? {
-        Event::MappingStart => Ok(reader.fields()?),
+        YamlEvent::MappingStart => Ok(reader.fields()?),
         first => {
-            if !matches!(first, Event::Scalar(_)) {
+            if !matches!(first, YamlEvent::Scalar(_)) {
                 reader.source.skip_rest()?;
             }
             Err("it is not a map")
@@ -45,7 +45,7 @@ pub(super) fn entry(bytes: &[u8], limits: &DecodeLimits) -> Outcome<Result<Field
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Item {
+pub(super) struct YamlItem {
     pub(super) fields: Fields,
     /// Scalars, lists and maps, including the item itself, for [`DecodeLimits::nodes`].
     pub(super) nodes: u64,
@@ -75,13 +75,13 @@ impl<E: Into<DecodeError<Infallible>>> From<E> for ItemError {
 }
 
 /// Parses a list of one item, as part of its chart. The inner error is the reason why the item is invalid.
-pub(super) fn item(slice: &[u8], limits: &DecodeLimits) -> Result<Result<Item, InvalidItem>, ItemError> {
+pub(super) fn item(slice: &[u8], limits: &DecodeLimits) -> Result<Result<YamlItem, InvalidItem>, ItemError> {
     // The list and the item are two of the levels above the content of a version.
     const LEVELS_OF_SLICE: usize = 2;
     let mut charts: Vec<Chart> = Vec::new();
-    let mut collector = Collector::new(limits, &mut charts);
-    let source = Source::below(LEVELS_ABOVE - LEVELS_OF_SLICE, slice, limits);
-    let mut reader = Reader::new(source, &mut collector);
+    let mut collector = ChartCollector::new(limits, &mut charts);
+    let source = EventSource::below(LEVELS_ABOVE - LEVELS_OF_SLICE, slice, limits);
+    let mut reader = IndexReader::new(source, &mut collector);
     let item = reader.single_item();
     if reader.source.has_anchors() {
         return Err(ItemError::Anchored);
@@ -91,17 +91,17 @@ pub(super) fn item(slice: &[u8], limits: &DecodeLimits) -> Result<Result<Item, I
 
 /// Each key is true if its value is null. Returns None for anything but a single map, and for anchors and merge keys.
 pub(super) fn keys(text: &[u8], limits: &DecodeLimits) -> Option<Vec<(String, bool)>> {
-    let mut source = Source::new(text, limits);
+    let mut source = EventSource::new(text, limits);
     let mut keys = Vec::new();
-    if !source.begin().ok()? || !matches!(source.next().ok()?, Event::MappingStart) {
+    if !source.begin().ok()? || !matches!(source.next().ok()?, YamlEvent::MappingStart) {
         return None;
     }
     loop {
         match source.next().ok()? {
-            Event::MappingEnd => break,
-            Event::Scalar(key) if key.text != "<<" => {
+            YamlEvent::MappingEnd => break,
+            YamlEvent::Scalar(key) if key.text != "<<" => {
                 let is_null = match source.next().ok()? {
-                    Event::Scalar(value) => value.is_null(),
+                    YamlEvent::Scalar(value) => value.is_null(),
                     _ => {
                         source.skip_rest().ok()?;
                         false
@@ -116,20 +116,20 @@ pub(super) fn keys(text: &[u8], limits: &DecodeLimits) -> Option<Vec<(String, bo
     (!source.has_anchors()).then_some(keys)
 }
 
-struct Reader<'c, 'a, R: Read, S: Sink> {
-    source: Source<R>,
-    collector: &'c mut Collector<'a, S>,
+struct IndexReader<'c, 'a, R: Read, S: Sink> {
+    source: EventSource<R>,
+    collector: &'c mut ChartCollector<'a, S>,
     left: u64,
     created_line: Option<usize>,
 }
 
-type Outcome<T, S> = Result<T, DecodeError<<S as Sink>::Error>>;
+type IndexOutcome<T, S> = Result<T, DecodeError<<S as Sink>::Error>>;
 
 /// Handles the value of a key and must read or skip exactly one node. The flag is true for a merged pair.
-type Visit<'v, Reader, E> = dyn FnMut(&mut Reader, &str, bool) -> Result<(), DecodeError<E>> + 'v;
+type ValueHandler<'v, Reader, E> = dyn FnMut(&mut Reader, &str, bool) -> Result<(), DecodeError<E>> + 'v;
 
-impl<'c, 'a, R: Read, S: Sink> Reader<'c, 'a, R, S> {
-    const fn new(source: Source<R>, collector: &'c mut Collector<'a, S>) -> Self {
+impl<'c, 'a, R: Read, S: Sink> IndexReader<'c, 'a, R, S> {
+    const fn new(source: EventSource<R>, collector: &'c mut ChartCollector<'a, S>) -> Self {
         Self {
             source,
             collector,
@@ -138,14 +138,14 @@ impl<'c, 'a, R: Read, S: Sink> Reader<'c, 'a, R, S> {
         }
     }
 
-    fn document(&mut self) -> Outcome<TopLevel, S> {
+    fn document(&mut self) -> IndexOutcome<TopLevel, S> {
         if !self.source.begin()? {
             let reason = "the response contains only comments";
             return Err(DecodeError::NotAnIndex(reason.to_owned()));
         }
         match self.source.next()? {
-            Event::MappingStart => {}
-            Event::SequenceStart => return Err(DecodeError::NotAnIndex("it is a list".to_owned())),
+            YamlEvent::MappingStart => {}
+            YamlEvent::SequenceStart => return Err(DecodeError::NotAnIndex("it is a list".to_owned())),
             _ => {
                 // Plain text is valid YAML, so an error page may get this far. The rest may still be invalid YAML.
                 self.source.end()?;
@@ -166,7 +166,7 @@ impl<'c, 'a, R: Read, S: Sink> Reader<'c, 'a, R, S> {
 
     fn read_is_set(&mut self) -> Result<bool, ParserError> {
         match self.source.next()? {
-            Event::Scalar(scalar) => Ok(!scalar.is_null()),
+            YamlEvent::Scalar(scalar) => Ok(!scalar.is_null()),
             _ => {
                 self.source.skip_rest()?;
                 Ok(false)
@@ -174,14 +174,14 @@ impl<'c, 'a, R: Read, S: Sink> Reader<'c, 'a, R, S> {
         }
     }
 
-    fn entries(&mut self, top_level: &mut TopLevel, merged: bool) -> Outcome<(), S> {
+    fn entries(&mut self, top_level: &mut TopLevel, merged: bool) -> IndexOutcome<(), S> {
         if !self.collector.begin_entries(top_level.entries.is_none(), merged) {
             return Ok(self.source.skip()?);
         }
         top_level.entries = Some(Entries::Empty);
         match self.source.next()? {
-            Event::Scalar(scalar) if scalar.is_null() => Ok(()),
-            Event::MappingStart => self.mapping(false, &mut |reader, key, merged| {
+            YamlEvent::Scalar(scalar) if scalar.is_null() => Ok(()),
+            YamlEvent::MappingStart => self.mapping(false, &mut |reader, key, merged| {
                 top_level.entries = Some(Entries::NonEmpty);
                 reader.chart(key, merged)
             }),
@@ -192,14 +192,14 @@ impl<'c, 'a, R: Read, S: Sink> Reader<'c, 'a, R, S> {
         }
     }
 
-    fn chart(&mut self, key: &str, merged: bool) -> Outcome<(), S> {
+    fn chart(&mut self, key: &str, merged: bool) -> IndexOutcome<(), S> {
         if !self.collector.begin_chart(key, merged, self.source.position())? {
             return Ok(self.source.skip()?);
         }
         match self.source.next()? {
-            Event::SequenceStart => self.versions()?,
-            Event::Scalar(scalar) if scalar.is_null() => {}
-            Event::Scalar(_) => self.collector.skip_chart(),
+            YamlEvent::SequenceStart => self.versions()?,
+            YamlEvent::Scalar(scalar) if scalar.is_null() => {}
+            YamlEvent::Scalar(_) => self.collector.skip_chart(),
             _ => {
                 self.source.skip_rest()?;
                 self.collector.skip_chart();
@@ -209,11 +209,11 @@ impl<'c, 'a, R: Read, S: Sink> Reader<'c, 'a, R, S> {
         Ok(())
     }
 
-    fn versions(&mut self) -> Outcome<(), S> {
+    fn versions(&mut self) -> IndexOutcome<(), S> {
         loop {
             let position = self.source.position();
             match self.source.next()? {
-                Event::SequenceEnd => return Ok(()),
+                YamlEvent::SequenceEnd => return Ok(()),
                 first => {
                     let fields = self.version(&first)?;
                     self.collector.add_version(fields, position)?;
@@ -223,7 +223,7 @@ impl<'c, 'a, R: Read, S: Sink> Reader<'c, 'a, R, S> {
     }
 
     /// Returns the fields, or the reason why there are none.
-    fn version(&mut self, first: &Event) -> Outcome<Result<Fields, &'static str>, S> {
+    fn version(&mut self, first: &YamlEvent) -> IndexOutcome<Result<Fields, &'static str>, S> {
         // The depth of an expanded alias is checked before, so that only a version in the text can be too deep.
         let depth = self.source.depth();
         match self.version_fields(first) {
@@ -235,11 +235,11 @@ impl<'c, 'a, R: Read, S: Sink> Reader<'c, 'a, R, S> {
         }
     }
 
-    fn version_fields(&mut self, first: &Event) -> Outcome<Result<Fields, &'static str>, S> {
+    fn version_fields(&mut self, first: &YamlEvent) -> IndexOutcome<Result<Fields, &'static str>, S> {
         Ok(match first {
-            Event::MappingStart => Ok(self.fields()?),
-            Event::Scalar(scalar) if scalar.is_null() => Err("it is null"),
-            Event::Scalar(_) => Err("it is a text, expected a map"),
+            YamlEvent::MappingStart => Ok(self.fields()?),
+            YamlEvent::Scalar(scalar) if scalar.is_null() => Err("it is null"),
+            YamlEvent::Scalar(_) => Err("it is a text, expected a map"),
             _ => {
                 self.source.skip_rest()?;
                 Err("it is a list, expected a map")
@@ -247,7 +247,7 @@ impl<'c, 'a, R: Read, S: Sink> Reader<'c, 'a, R, S> {
         })
     }
 
-    fn fields(&mut self) -> Outcome<Fields, S> {
+    fn fields(&mut self) -> IndexOutcome<Fields, S> {
         self.left = self.collector.limits().chart_bytes;
         self.created_line = None;
         let in_block = self.source.notation() == Notation::Block;
@@ -270,16 +270,16 @@ impl<'c, 'a, R: Read, S: Sink> Reader<'c, 'a, R, S> {
         Ok(fields)
     }
 
-    fn node(&mut self) -> Outcome<Node, S> {
+    fn node(&mut self) -> IndexOutcome<Node, S> {
         let first = self.source.next()?;
         self.node_from(first)
     }
 
-    fn node_from(&mut self, first: Event) -> Outcome<Node, S> {
+    fn node_from(&mut self, first: YamlEvent) -> IndexOutcome<Node, S> {
         self.take(size_of::<(String, Node)>() as u64 + first.text_bytes())?;
         match first {
-            Event::Scalar(scalar) => Ok(Node::Scalar(scalar)),
-            Event::MappingStart => {
+            YamlEvent::Scalar(scalar) => Ok(Node::Scalar(scalar)),
+            YamlEvent::MappingStart => {
                 let mut map = Vec::new();
                 self.mapping(false, &mut |reader, key, merged| {
                     if node::is_used_nested_key(key) {
@@ -296,7 +296,7 @@ impl<'c, 'a, R: Read, S: Sink> Reader<'c, 'a, R, S> {
                 let mut list = Vec::new();
                 loop {
                     match self.source.next()? {
-                        Event::SequenceEnd => return Ok(Node::List(list)),
+                        YamlEvent::SequenceEnd => return Ok(Node::List(list)),
                         event => list.push(self.node_from(event)?),
                     }
                 }
@@ -313,12 +313,12 @@ impl<'c, 'a, R: Read, S: Sink> Reader<'c, 'a, R, S> {
     }
 
     /// Reads the started map, passes each scalar key to `visit` and follows merge keys (`<<`).
-    fn mapping(&mut self, merged: bool, visit: &mut Visit<'_, Self, S::Error>) -> Outcome<(), S> {
+    fn mapping(&mut self, merged: bool, visit: &mut ValueHandler<'_, Self, S::Error>) -> IndexOutcome<(), S> {
         loop {
             match self.source.next()? {
-                Event::MappingEnd => return Ok(()),
-                Event::Scalar(key) if key.plain && key.text == "<<" => self.merge(visit)?,
-                Event::Scalar(key) => visit(self, &key.text, merged)?,
+                YamlEvent::MappingEnd => return Ok(()),
+                YamlEvent::Scalar(key) if key.plain && key.text == "<<" => self.merge(visit)?,
+                YamlEvent::Scalar(key) => visit(self, &key.text, merged)?,
                 // Keys that are lists or maps are unknown.
                 _ => {
                     self.source.skip_rest()?;
@@ -329,14 +329,14 @@ impl<'c, 'a, R: Read, S: Sink> Reader<'c, 'a, R, S> {
     }
 
     /// Merges a map or a list of maps. Other values are ignored.
-    fn merge(&mut self, visit: &mut Visit<'_, Self, S::Error>) -> Outcome<(), S> {
+    fn merge(&mut self, visit: &mut ValueHandler<'_, Self, S::Error>) -> IndexOutcome<(), S> {
         match self.source.next()? {
-            Event::MappingStart => self.mapping(true, visit),
-            Event::SequenceStart => loop {
+            YamlEvent::MappingStart => self.mapping(true, visit),
+            YamlEvent::SequenceStart => loop {
                 match self.source.next()? {
-                    Event::MappingStart => self.mapping(true, visit)?,
-                    Event::SequenceStart => self.source.skip_rest()?,
-                    Event::SequenceEnd => return Ok(()),
+                    YamlEvent::MappingStart => self.mapping(true, visit)?,
+                    YamlEvent::SequenceStart => self.source.skip_rest()?,
+                    YamlEvent::SequenceEnd => return Ok(()),
                     _ => {}
                 }
             },
@@ -345,19 +345,19 @@ impl<'c, 'a, R: Read, S: Sink> Reader<'c, 'a, R, S> {
     }
 }
 
-impl<S: Sink<Error = Infallible>> Reader<'_, '_, &[u8], S> {
-    fn single_item(&mut self) -> Result<Result<Item, InvalidItem>, ItemError> {
+impl<S: Sink<Error = Infallible>> IndexReader<'_, '_, &[u8], S> {
+    fn single_item(&mut self) -> Result<Result<YamlItem, InvalidItem>, ItemError> {
         if !self.source.begin()?
-            || !matches!(self.source.next()?, Event::SequenceStart)
+            || !matches!(self.source.next()?, YamlEvent::SequenceStart)
             || self.source.notation() != Notation::Block
         {
             return Err(ItemError::NotASingleItem);
         }
         let fields = match self.source.next()? {
-            Event::SequenceEnd => return Err(ItemError::NotASingleItem),
+            YamlEvent::SequenceEnd => return Err(ItemError::NotASingleItem),
             first => self.version(&first)?,
         };
-        if !matches!(self.source.next()?, Event::SequenceEnd) {
+        if !matches!(self.source.next()?, YamlEvent::SequenceEnd) {
             return Err(ItemError::NotASingleItem);
         }
         self.source.end()?;
@@ -365,7 +365,7 @@ impl<S: Sink<Error = Infallible>> Reader<'_, '_, &[u8], S> {
         let nodes = self.source.nodes() - 1;
         let created_line = self.created_line.map(|line| line - 1);
         Ok(match fields {
-            Ok(fields) => Ok(Item {
+            Ok(fields) => Ok(YamlItem {
                 fields,
                 nodes,
                 created_line,

@@ -11,7 +11,7 @@ use crate::helm::index::metered_reader::{Characters, Meter, Metered, ReadFault};
 use crate::helm::index::node::Scalar;
 
 #[derive(Debug, Clone)]
-pub(super) enum Event {
+pub(super) enum YamlEvent {
     Scalar(Scalar),
     SequenceStart,
     SequenceEnd,
@@ -20,7 +20,7 @@ pub(super) enum Event {
     Alias(usize),
 }
 
-impl Event {
+impl YamlEvent {
     pub(super) const fn text_bytes(&self) -> u64 {
         match self {
             Self::Scalar(scalar) => scalar.text.len() as u64,
@@ -69,7 +69,7 @@ impl Notation {
     }
 }
 
-pub(super) struct Source<R: Read> {
+pub(super) struct EventSource<R: Read> {
     parser: Parser<'static, BufferedInput<Characters<R>>>,
     meter: Rc<Meter>,
     limits: DecodeLimits,
@@ -85,11 +85,11 @@ pub(super) struct Source<R: Read> {
 }
 
 struct Replay {
-    events: Rc<[Event]>,
+    events: Rc<[YamlEvent]>,
     next: usize,
 }
 
-impl<R: Read> Source<R> {
+impl<R: Read> EventSource<R> {
     pub(super) fn new(input: R, limits: &DecodeLimits) -> Self {
         Self::below(0, input, limits)
     }
@@ -179,10 +179,10 @@ impl<R: Read> Source<R> {
         }
     }
 
-    pub(super) fn next(&mut self) -> Result<Event, ParserError> {
+    pub(super) fn next(&mut self) -> Result<YamlEvent, ParserError> {
         loop {
             match self.next_unexpanded()? {
-                Event::Alias(id) => {
+                YamlEvent::Alias(id) => {
                     // `count` has already rejected unknown aliases.
                     if let Some(anchored) = self.anchors.get(id) {
                         self.replays.push(Replay {
@@ -198,7 +198,7 @@ impl<R: Read> Source<R> {
 
     pub(super) fn skip(&mut self) -> Result<(), ParserError> {
         match self.next_unexpanded()? {
-            Event::SequenceStart | Event::MappingStart => self.skip_rest(),
+            YamlEvent::SequenceStart | YamlEvent::MappingStart => self.skip_rest(),
             _ => Ok(()),
         }
     }
@@ -207,15 +207,15 @@ impl<R: Read> Source<R> {
         let mut depth = 1_usize;
         while depth > 0 {
             match self.next_unexpanded()? {
-                Event::SequenceStart | Event::MappingStart => depth += 1,
-                Event::SequenceEnd | Event::MappingEnd => depth -= 1,
-                Event::Scalar(_) | Event::Alias(_) => {}
+                YamlEvent::SequenceStart | YamlEvent::MappingStart => depth += 1,
+                YamlEvent::SequenceEnd | YamlEvent::MappingEnd => depth -= 1,
+                YamlEvent::Scalar(_) | YamlEvent::Alias(_) => {}
             }
         }
         Ok(())
     }
 
-    fn next_unexpanded(&mut self) -> Result<Event, ParserError> {
+    fn next_unexpanded(&mut self) -> Result<YamlEvent, ParserError> {
         while let Some(replay) = self.replays.last_mut() {
             if let Some(event) = replay.events.get(replay.next) {
                 replay.next += 1;
@@ -224,12 +224,14 @@ impl<R: Read> Source<R> {
             self.replays.pop();
         }
         let (event, anchor) = match self.next_parsed()? {
-            Parsed::Scalar(text, style, anchor, tag) => (Event::Scalar(scalar(text, style, tag.as_deref())), anchor),
-            Parsed::SequenceStart(_, anchor, _) => (Event::SequenceStart, anchor),
-            Parsed::MappingStart(_, anchor, _) => (Event::MappingStart, anchor),
-            Parsed::SequenceEnd => (Event::SequenceEnd, 0),
-            Parsed::MappingEnd => (Event::MappingEnd, 0),
-            Parsed::Alias(id) => (Event::Alias(id), 0),
+            Parsed::Scalar(text, style, anchor, tag) => {
+                (YamlEvent::Scalar(scalar(text, style, tag.as_deref())), anchor)
+            }
+            Parsed::SequenceStart(_, anchor, _) => (YamlEvent::SequenceStart, anchor),
+            Parsed::MappingStart(_, anchor, _) => (YamlEvent::MappingStart, anchor),
+            Parsed::SequenceEnd => (YamlEvent::SequenceEnd, 0),
+            Parsed::MappingEnd => (YamlEvent::MappingEnd, 0),
+            Parsed::Alias(id) => (YamlEvent::Alias(id), 0),
             _ => return Err(self.invalid("unexpected end of the index")),
         };
         self.count(&event, anchor)?;
@@ -237,9 +239,9 @@ impl<R: Read> Source<R> {
     }
 
     /// Checks an event against the limits and records it for its anchor.
-    fn count(&mut self, event: &Event, anchor: usize) -> Result<(), ParserError> {
+    fn count(&mut self, event: &YamlEvent, anchor: usize) -> Result<(), ParserError> {
         let size = match event {
-            Event::SequenceStart | Event::MappingStart => {
+            YamlEvent::SequenceStart | YamlEvent::MappingStart => {
                 self.depth += 1;
                 Size {
                     nodes: 1,
@@ -247,16 +249,16 @@ impl<R: Read> Source<R> {
                     height: 0,
                 }
             }
-            Event::SequenceEnd | Event::MappingEnd => {
+            YamlEvent::SequenceEnd | YamlEvent::MappingEnd => {
                 self.depth -= 1;
                 Size::default()
             }
-            Event::Scalar(scalar) => Size {
+            YamlEvent::Scalar(scalar) => Size {
                 nodes: 1,
                 bytes: scalar.text.len() as u64,
                 height: 0,
             },
-            Event::Alias(id) => {
+            YamlEvent::Alias(id) => {
                 let Some(anchored) = self.anchors.get(*id) else {
                     return Err(self.invalid("an alias refers to the node that contains it"));
                 };

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_scrape_has_the_names_labels_and_types_that_dashboards_expect() {
     let mut registry = Registry::default();
-    let _metrics = Metrics::register(&mut registry).of_controller("repositories");
+    let _metrics = WorkerMetrics::register(&mut registry).of_controller("repositories");
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();
     let types: Vec<_> = text

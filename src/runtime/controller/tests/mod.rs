@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::budget::Budgets;
-use crate::runtime::workqueue::{self as queue, ClassLimits, Queue, Settings};
+use crate::runtime::workqueue::{self as queue, ClassLimits, Queue, QueueSettings};
 
 const SECOND: Duration = Duration::from_secs(1);
 const BACKOFF: Backoff = Backoff {
@@ -103,12 +103,12 @@ impl Bench {
         F: Future<Output = Result<Action, ReconcileError>> + Send + 'static,
     {
         let mut registry = Registry::default();
-        let settings = Settings {
+        let settings = QueueSettings {
             classes: limits(by_class),
             burst: NonZeroU32::new(1000).unwrap(),
-            ..Settings::default()
+            ..QueueSettings::default()
         };
-        let queue = Queue::new(settings, &queue::Metrics::register(&mut registry));
+        let queue = Queue::new(settings, &queue::WorkqueueMetrics::register(&mut registry));
         let turns = Arc::<Mutex<Vec<Turn>>>::default();
         let puppet: Arc<dyn Reconcile> = Arc::new(Puppet {
             start: Instant::now(),
@@ -120,7 +120,7 @@ impl Bench {
             queue.clone(),
             classes,
             Budgets::default(),
-            Metrics::register(&mut registry),
+            WorkerMetrics::register(&mut registry),
         );
         Self {
             queue,

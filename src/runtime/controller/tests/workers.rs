@@ -34,12 +34,15 @@ async fn a_key_goes_to_the_reconciler_of_its_class_and_counts_there() {
         class(APPLICATION, 2, "applications"),
     ];
     let mut registry = Registry::default();
-    let queue = Queue::new(Settings::default(), &queue::Metrics::register(&mut registry));
+    let queue = Queue::new(
+        QueueSettings::default(),
+        &queue::WorkqueueMetrics::register(&mut registry),
+    );
     let controller = WorkerPool::new(
         queue.clone(),
         classes,
         Budgets::default(),
-        Metrics::register(&mut registry),
+        WorkerMetrics::register(&mut registry),
     );
     queue.add(application(1), Priority::USER);
     queue.add(repository(2), Priority::USER);
@@ -66,8 +69,11 @@ async fn a_key_goes_to_the_reconciler_of_its_class_and_counts_there() {
 #[tokio::test(start_paused = true)]
 async fn a_class_without_a_reconciler_is_a_terminal_error_and_ends_no_worker() {
     let mut registry = Registry::default();
-    let queue = Queue::new(Settings::default(), &queue::Metrics::register(&mut registry));
-    let metrics = Metrics::register(&mut registry);
+    let queue = Queue::new(
+        QueueSettings::default(),
+        &queue::WorkqueueMetrics::register(&mut registry),
+    );
+    let metrics = WorkerMetrics::register(&mut registry);
     let controller = WorkerPool::new(queue.clone(), Vec::new(), Budgets::default(), metrics.clone());
     queue.add(repository(1), Priority::USER);
     queue.add(repository(2), Priority::USER);

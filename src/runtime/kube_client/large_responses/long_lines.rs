@@ -7,7 +7,7 @@ use futures::{StreamExt, stream};
 use tokio::time::{Instant, timeout_at};
 use tower::BoxError;
 
-use super::{LargeResponses, Permits};
+use super::{LargeResponses, ResponsePermits};
 use crate::runtime::kube_client::response_size::SMALL;
 
 /// The time limit for the rest of a line that has a permit, which others need.
@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 #[error("an event of the watch is not complete within {}s", LIMIT.as_secs())]
 struct SlowLine;
 
-struct Lines {
+struct LineChunks {
     chunks: BodyDataStream,
     permits: LargeResponses,
     namespace: String,
@@ -25,7 +25,7 @@ struct Lines {
     unfinished: usize,
     has_ended_line: bool,
     /// Of the line that has begun, with the end of its time.
-    held: Option<(Permits, Instant)>,
+    held: Option<(ResponsePermits, Instant)>,
 }
 
 /// Continues a line that is larger than [`SMALL`] with a permit only. The permit is held until the caller, who decodes the
@@ -39,7 +39,7 @@ where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let lines = Lines {
+    let lines = LineChunks {
         chunks: ResponseBody::new(body).into_data_stream(),
         permits,
         namespace,
@@ -54,7 +54,7 @@ where
     ResponseBody::from_stream(chunks)
 }
 
-impl Lines {
+impl LineChunks {
     async fn next(&mut self) -> Option<Result<Bytes, axum::Error>> {
         if self.has_ended_line {
             self.held = None;

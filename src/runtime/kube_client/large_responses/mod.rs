@@ -29,7 +29,7 @@ pub(super) struct LargeResponses {
 }
 
 /// Returned on drop.
-pub(super) struct Permits {
+pub(super) struct ResponsePermits {
     _own: Reservation,
     _shared: Option<Reservation>,
 }
@@ -53,13 +53,13 @@ impl LargeResponses {
         self.remote.is_some()
     }
 
-    pub(super) async fn acquire(&self, namespace: &str) -> Permits {
+    pub(super) async fn acquire(&self, namespace: &str) -> ResponsePermits {
         let own = self.own.acquire(namespace, 1).await;
         let shared = match &self.remote {
             Some((shared, host)) => Some(shared.acquire(host, 1).await),
             None => None,
         };
-        Permits {
+        ResponsePermits {
             _own: own,
             _shared: shared,
         }

@@ -2,7 +2,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::super::merge_patch::apply_merge_patch;
-use super::super::{Error, MAX_DEPTH, patch};
+use super::super::{MAX_DEPTH, ThreeWayError, patch};
 use super::{apply, custom, deployment, merged_pod_spec, service};
 
 #[test]
@@ -237,12 +237,18 @@ fn a_deep_object_is_refused() {
     for _ in 0..=MAX_DEPTH {
         deep = json!({"a": deep});
     }
-    assert_eq!(patch(&[], &custom(deep.clone()), &custom(deep)), Err(Error::TooDeep));
+    assert_eq!(
+        patch(&[], &custom(deep.clone()), &custom(deep)),
+        Err(ThreeWayError::TooDeep)
+    );
 }
 
 #[test]
 fn a_manifest_that_is_no_object_is_refused() {
-    assert_eq!(patch(&[], &json!([]), &json!({})), Err(Error::NotAnObject("manifest")));
+    assert_eq!(
+        patch(&[], &json!([]), &json!({})),
+        Err(ThreeWayError::NotAnObject("manifest"))
+    );
 }
 
 #[test]

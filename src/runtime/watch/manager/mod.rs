@@ -16,9 +16,9 @@ use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::time::{sleep, sleep_until};
 
-use self::resolve::Requests;
+use self::resolve::DiscoveryRequests;
 pub use self::resolve::ResolveError;
-pub use self::state::{KindState, ObjectState, View};
+pub use self::state::{KindState, KindView, ObjectState};
 use super::discovery::{MAX_KINDS, Resource, Served, discover};
 use super::discovery_timer::DiscoveryTimer;
 use super::error_policy::ErrorPolicy;
@@ -59,7 +59,7 @@ pub enum KindEvent<K> {
 }
 
 type Open<K> = dyn Fn(Client, &GroupKind, &Resource, &Scope) -> ObjectEvents<K> + Send + Sync;
-type Listener<K> = dyn Fn(&GroupKind, KindEvent<K>) + Send + Sync;
+type KindListener<K> = dyn Fn(&GroupKind, KindEvent<K>) + Send + Sync;
 
 /// The watches of all subscribed kinds. Clones share the watches. `U` identifies a subscriber.
 pub struct WatchManager<U, K> {
@@ -78,12 +78,12 @@ struct Shared<U, K> {
     client: Client,
     settings: WatchSettings,
     open: Box<Open<K>>,
-    listener: Box<Listener<K>>,
+    listener: Box<KindListener<K>>,
     subscriptions: Mutex<Subscriptions<U>>,
     kinds: RwLock<Kinds<K>>,
     changed: Notify,
     rediscover: Notify,
-    requests: Requests,
+    requests: DiscoveryRequests,
 }
 
 struct Kinds<K> {
@@ -110,9 +110,9 @@ impl<U, K> Drop for StopAll<U, K> {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Generation(i64);
+struct ObjectGeneration(i64);
 
-impl Project for Generation {
+impl Project for ObjectGeneration {
     const FIELDS: FieldSet = FieldSet::Metadata;
 
     fn project(generation: i64, _: Option<&RawValue>, _: Option<&RawValue>) -> Self {
@@ -147,7 +147,7 @@ where
             }),
             changed: Notify::new(),
             rediscover: Notify::new(),
-            requests: Requests::default(),
+            requests: DiscoveryRequests::default(),
         };
         Self {
             shared: Arc::new(shared),
@@ -174,7 +174,7 @@ where
         let _stop = StopAll(Arc::clone(shared));
         let mut timer = DiscoveryTimer::default();
         // Started with the first discovery: without subscriptions there are no requests.
-        let mut definitions: Option<WatchHandle<Generation>> = None;
+        let mut definitions: Option<WatchHandle<ObjectGeneration>> = None;
         // Subscriptions are served from cached results while discovery is in progress.
         let mut discovery: Option<PendingDiscovery> = None;
         let mut served_request = 0;
@@ -211,7 +211,7 @@ where
         }
     }
 
-    fn watch_definitions(&self) -> WatchHandle<Generation> {
+    fn watch_definitions(&self) -> WatchHandle<ObjectGeneration> {
         let resource = Resource::of::<CustomResourceDefinition>(false);
         let client = self.shared.client.clone();
         let shared = Arc::clone(&self.shared);
@@ -220,7 +220,8 @@ where
             self.shared.policy(),
             None,
             move || {
-                let events = events::<Generation, _>(client.clone(), &resource, &Scope::All, std::convert::identity);
+                let events =
+                    events::<ObjectGeneration, _>(client.clone(), &resource, &Scope::All, std::convert::identity);
                 limited(events, MAX_KINDS)
             },
             move |notification| match notification {

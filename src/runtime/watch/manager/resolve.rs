@@ -27,13 +27,13 @@ pub enum ResolveError {
 
 /// Requests for a discovery. They are numbered from 1; a discovery serves all requests made before it started.
 #[derive(Default)]
-pub(super) struct Requests {
+pub(super) struct DiscoveryRequests {
     last: Mutex<Option<(u64, Instant)>>,
     /// The last request that is served.
     served: watch::Sender<u64>,
 }
 
-impl Requests {
+impl DiscoveryRequests {
     pub(super) fn last(&self) -> u64 {
         self.last.lock().map_or(0, |(number, _)| number)
     }

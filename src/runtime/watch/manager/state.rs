@@ -6,7 +6,7 @@ use super::{ResolveError, ServedKinds, WatchManager};
 use crate::api::NamespacedName;
 use crate::runtime::watch::discovery::Resource;
 use crate::runtime::watch::handles::KindWatches;
-use crate::runtime::watch::store::{Health, Store, Stored};
+use crate::runtime::watch::store::{Store, Stored, WatchHealth};
 use crate::runtime::watch::watcher::Notification;
 use crate::runtime::watch::{GroupKind, Object, Scope};
 
@@ -18,12 +18,12 @@ pub enum KindState<K> {
     Excluded,
     Unknown,
     Failed(String),
-    Objects(View<K>),
+    Objects(KindView<K>),
 }
 
 /// The objects of a kind in a namespace; all objects if the kind is cluster-scoped.
 #[derive(Debug)]
-pub struct View<K> {
+pub struct KindView<K> {
     pub resource: Resource,
     pub objects: Vec<Arc<Object<K>>>,
     /// The reason why the kind is polled instead of watched; the objects may be stale.
@@ -91,12 +91,12 @@ where
             return KindState::Pending;
         };
         let polled = match watch.store.health() {
-            Health::Failed { message, .. } => return KindState::Failed(message),
-            Health::Polled { reason, .. } => Some(reason),
-            Health::Healthy => None,
+            WatchHealth::Failed { message, .. } => return KindState::Failed(message),
+            WatchHealth::Polled { reason, .. } => Some(reason),
+            WatchHealth::Healthy => None,
         };
         let namespace = if resource.is_namespaced { namespace } else { "" };
-        KindState::Objects(View {
+        KindState::Objects(KindView {
             resource: resource.clone(),
             objects: watch.store.objects(namespace),
             polled,

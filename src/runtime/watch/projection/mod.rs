@@ -17,7 +17,7 @@ pub(super) use document::Whole;
 pub use document::{Document, DocumentCache};
 
 use super::compact_owner_refs::OwnerReferences;
-use super::store::{Source, Stored};
+use super::store::{ChangeSource, Stored};
 use crate::api::{Metadata, impl_resource};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +139,7 @@ impl<K: PartialEq> Stored for Arc<Object<K>> {
         &self.version
     }
 
-    fn is_unchanged(&self, old: &Self, _: Source) -> bool {
+    fn is_unchanged(&self, old: &Self, _: ChangeSource) -> bool {
         self == old
     }
 

@@ -20,7 +20,7 @@ pub trait Stored: Clone {
     fn version(&self) -> &str;
 
     /// Returns true if the replacement of `old` need not be reported.
-    fn is_unchanged(&self, old: &Self, source: Source) -> bool;
+    fn is_unchanged(&self, old: &Self, source: ChangeSource) -> bool;
 
     /// Shares equal parts with another object in the store, to save memory.
     fn share(&mut self, _neighbor: &Self) {}
@@ -34,11 +34,11 @@ pub trait Stored: Clone {
 #[derive(Clone, Debug)]
 pub struct Store<T> {
     state: Arc<RwLock<State<T>>>,
-    progress: Arc<watch::Sender<Progress>>,
+    progress: Arc<watch::Sender<ListProgress>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Progress {
+enum ListProgress {
     #[default]
     Listing,
     /// The kind is not installed (yet).
@@ -53,7 +53,7 @@ struct State<T> {
     lists: u32,
     /// The newest version that a list or the watch has delivered.
     latest: u64,
-    health: Health,
+    health: WatchHealth,
 }
 
 #[derive(Debug)]
@@ -66,14 +66,14 @@ struct Entry<T> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ChangeSource {
     List,
     Watch,
     Write,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Health {
+pub(super) enum WatchHealth {
     #[default]
     Healthy,
     Failed {
@@ -113,7 +113,7 @@ impl<T> Default for Store<T> {
             objects: HashMap::new(),
             lists: 0,
             latest: 0,
-            health: Health::Healthy,
+            health: WatchHealth::Healthy,
         };
         Self {
             state: Arc::new(RwLock::new(state)),
@@ -132,18 +132,19 @@ impl<T: Stored> Store<T> {
                 Vec::new()
             }
             Event::InitApply(object) => {
-                let change = state.put(object, Source::List);
+                let change = state.put(object, ChangeSource::List);
                 change.filter(|_| self.is_reporting()).into_iter().collect()
             }
-            Event::Apply(object) => state.put(object, Source::Watch).into_iter().collect(),
+            Event::Apply(object) => state.put(object, ChangeSource::Watch).into_iter().collect(),
             Event::Delete(object) => {
                 state.record_version(&object);
                 state.remove(&object).map(Change::Deleted).into_iter().collect()
             }
             Event::InitDone => {
                 let mut changes = state.remove_unlisted();
-                let synced =
-                    |progress: &mut Progress| std::mem::replace(progress, Progress::Synced) != Progress::Synced;
+                let synced = |progress: &mut ListProgress| {
+                    std::mem::replace(progress, ListProgress::Synced) != ListProgress::Synced
+                };
                 let is_first = self.progress.send_if_modified(synced);
                 changes.push(Change::Synced { is_first });
                 changes
@@ -164,7 +165,7 @@ impl<T: Stored> Store<T> {
             None if self.is_synced() => return None,
             _ => {}
         }
-        let change = state.put(object, Source::Write);
+        let change = state.put(object, ChangeSource::Write);
         change.filter(|_| self.is_reporting())
     }
 
@@ -180,7 +181,7 @@ impl<T: Stored> Store<T> {
         if is_known || version_number(&object).is_none_or(|version| version <= state.latest) {
             return None;
         }
-        let change = state.put(object, Source::Write);
+        let change = state.put(object, ChangeSource::Write);
         change.filter(|_| self.is_reporting())
     }
 
@@ -227,34 +228,34 @@ impl<T> Store<T> {
     /// Returns true after the first complete list; before, objects may be missing.
     #[must_use]
     pub fn is_synced(&self) -> bool {
-        *self.progress.borrow() == Progress::Synced
+        *self.progress.borrow() == ListProgress::Synced
     }
 
     /// Returns true after the first complete list, and if there is none because the kind is not installed.
     #[must_use]
     pub fn is_synced_or_not_served(&self) -> bool {
-        *self.progress.borrow() != Progress::Listing
+        *self.progress.borrow() != ListProgress::Listing
     }
 
     pub async fn wait_until_synced(&self) {
         // Fails only without a sender, which `self` owns.
         let _ = (self.progress.subscribe())
-            .wait_for(|progress| *progress == Progress::Synced)
+            .wait_for(|progress| *progress == ListProgress::Synced)
             .await;
     }
 
     pub async fn wait_until_synced_or_not_served(&self) {
         // As above.
         let _ = (self.progress.subscribe())
-            .wait_for(|progress| *progress != Progress::Listing)
+            .wait_for(|progress| *progress != ListProgress::Listing)
             .await;
     }
 
     pub(super) fn set_not_served(&self) {
         self.progress.send_if_modified(|progress| {
-            let is_first = *progress == Progress::Listing;
+            let is_first = *progress == ListProgress::Listing;
             if is_first {
-                *progress = Progress::NotServed;
+                *progress = ListProgress::NotServed;
             }
             is_first
         });
@@ -271,7 +272,7 @@ impl<T> Store<T> {
     }
 
     pub(super) fn has_failed(&self) -> bool {
-        matches!(self.state.read().health, Health::Failed { .. })
+        matches!(self.state.read().health, WatchHealth::Failed { .. })
     }
 
     /// Returns true if objects may not be listed, or may not be watched.
@@ -279,19 +280,19 @@ impl<T> Store<T> {
         let health = &self.state.read().health;
         matches!(
             health,
-            Health::Failed { is_denied: true, .. } | Health::Polled { is_denied: true, .. }
+            WatchHealth::Failed { is_denied: true, .. } | WatchHealth::Polled { is_denied: true, .. }
         )
     }
 
     pub(super) fn is_polled(&self) -> bool {
-        matches!(self.state.read().health, Health::Polled { .. })
+        matches!(self.state.read().health, WatchHealth::Polled { .. })
     }
 
-    pub(super) fn health(&self) -> Health {
+    pub(super) fn health(&self) -> WatchHealth {
         self.state.read().health.clone()
     }
 
-    pub(super) fn set_health(&self, health: Health) -> bool {
+    pub(super) fn set_health(&self, health: WatchHealth) -> bool {
         let mut state = self.state.write();
         let has_changed = state.health != health;
         state.health = health;
@@ -300,12 +301,12 @@ impl<T> Store<T> {
 }
 
 impl<T: Stored> State<T> {
-    fn put(&mut self, mut object: T, source: Source) -> Option<Change<T>> {
+    fn put(&mut self, mut object: T, source: ChangeSource) -> Option<Change<T>> {
         if object.name().is_empty() {
             tracing::warn!(namespace = object.namespace(), "skipping object without a name");
             return None;
         }
-        if source != Source::Write {
+        if source != ChangeSource::Write {
             self.record_version(&object);
         }
         // Copies the namespace once, not for each object.
@@ -318,11 +319,11 @@ impl<T: Stored> State<T> {
         let (Ok(at) | Err(at)) = place;
         let list = match (source, place) {
             // Only a list or a watch proves that the object still exists.
-            (Source::Write, Ok(at)) => entries[at].list,
-            (Source::Write, Err(_)) => lists.wrapping_sub(1),
+            (ChangeSource::Write, Ok(at)) => entries[at].list,
+            (ChangeSource::Write, Err(_)) => lists.wrapping_sub(1),
             _ => lists,
         };
-        if source != Source::Write
+        if source != ChangeSource::Write
             && let Ok(at) = place
             && entries[at].is_newer_than(&object, source, lists)
         {
@@ -339,7 +340,7 @@ impl<T: Stored> State<T> {
         let entry = Entry {
             object: object.clone(),
             list,
-            assumed: NonZeroU32::new(lists).filter(|_| source == Source::Write),
+            assumed: NonZeroU32::new(lists).filter(|_| source == ChangeSource::Write),
         };
         let old = if place.is_ok() {
             Some(std::mem::replace(&mut entries[at], entry).object)
@@ -351,7 +352,7 @@ impl<T: Stored> State<T> {
         (!is_unchanged).then_some(Change::Applied {
             old,
             new: object,
-            is_listed: source == Source::List,
+            is_listed: source == ChangeSource::List,
         })
     }
 
@@ -390,9 +391,9 @@ impl<T: Stored> State<T> {
 
 impl<T: Stored> Entry<T> {
     /// Returns true if `seen` predates our own write.
-    fn is_newer_than(&self, seen: &T, source: Source, lists: u32) -> bool {
+    fn is_newer_than(&self, seen: &T, source: ChangeSource, lists: u32) -> bool {
         let Some(assumed) = self.assumed else { return false };
-        let began_after_write = source == Source::List && assumed.get() != lists;
+        let began_after_write = source == ChangeSource::List && assumed.get() != lists;
         !began_after_write && self.object.uid() == seen.uid() && is_older(seen.version(), self.object.version())
     }
 }

@@ -8,10 +8,10 @@ use kube::runtime::watcher::{self, Event};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::error_policy::{ErrorPolicy, Failure, Failures, Retry};
+use super::error_policy::{ErrorPolicy, WatchFailure, WatchFailures, WatchRetry};
 use super::events::Events;
 use super::metrics;
-use super::store::{Change, Health, Store, Stored};
+use super::store::{Change, Store, Stored, WatchHealth};
 use crate::budget::{offloadable_watch, return_to_runtime};
 use crate::runtime::kube_client::response_timeout::SLOW_WATCH_TIMEOUT;
 
@@ -55,7 +55,7 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
     }
 
     pub(super) async fn run(&self) {
-        let mut failures = Failures::default();
+        let mut failures = WatchFailures::default();
         loop {
             let wait = offloadable_watch(self.process_stream(&mut failures)).await;
             sleep(wait).await;
@@ -63,7 +63,7 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
     }
 
     /// Processes one stream; returns the delay before the next stream.
-    async fn process_stream(&self, failures: &mut Failures) -> Duration {
+    async fn process_stream(&self, failures: &mut WatchFailures) -> Duration {
         let mut events = (self.open)();
         let mut is_listing = true;
         let mut watched_since = Instant::now();
@@ -98,15 +98,15 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
                     if !is_listing && !self.store.is_polled() && watched_since.elapsed() >= PROBATION {
                         failures.record_permission();
                     }
-                    self.on_failure(&Failure::from(&error), failures)
+                    self.on_failure(&WatchFailure::from(&error), failures)
                 }
                 None if is_listing => {
-                    let failure = Failure {
+                    let failure = WatchFailure {
                         is_list: true,
                         code: None,
                         message: format!("no response within {}s", PAGE_TIMEOUT.as_secs()),
                     };
-                    Retry {
+                    WatchRetry {
                         reopens: true,
                         ..self.on_failure(&failure, failures)
                     }
@@ -139,7 +139,7 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
             if let Ok(event) = timeout(probation, events.next()).await {
                 return event;
             }
-            self.set_health(Health::Healthy);
+            self.set_health(WatchHealth::Healthy);
         }
         match relist_at {
             Some(relist_at) => timeout_at(relist_at, events.next()).await.ok().flatten(),
@@ -156,15 +156,15 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
         };
         let changes = self.store.apply(event);
         if is_healthy {
-            self.set_health(Health::Healthy);
+            self.set_health(WatchHealth::Healthy);
         }
         for change in changes {
             (self.notify)(Notification::Change(change));
         }
     }
 
-    fn on_failure(&self, failure: &Failure, failures: &mut Failures) -> Retry {
-        let Failure { is_list, code, message } = failure;
+    fn on_failure(&self, failure: &WatchFailure, failures: &mut WatchFailures) -> WatchRetry {
+        let WatchFailure { is_list, code, message } = failure;
         tracing::debug!(watch = self.description, is_list, code, error = message, "watch failed");
         metrics::record(&self.description, self.policy, failure);
         let is_brief = failures.take_brief_denial(failure, self.store.is_healthy());
@@ -189,7 +189,7 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
         retry
     }
 
-    fn update_health(&self, failure: &Failure, is_stale: bool, interval: Duration) {
+    fn update_health(&self, failure: &WatchFailure, is_stale: bool, interval: Duration) {
         let message = &failure.message;
         if failure.is_list {
             // Keeps the last known state for a while: an API server restart is not reported.
@@ -212,20 +212,20 @@ impl<T: Stored + Send + Sync + 'static> Watch<T> {
     }
 
     fn set_failed(&self, message: &str, is_denied: bool) {
-        self.set_health(Health::Failed {
+        self.set_health(WatchHealth::Failed {
             message: format!("failed to list {}: {message}", self.description),
             is_denied,
         });
     }
 
     fn set_polled(&self, message: &str, is_denied: bool) {
-        self.set_health(Health::Polled {
+        self.set_health(WatchHealth::Polled {
             reason: format!("failed to watch {}: {message}", self.description),
             is_denied,
         });
     }
 
-    fn set_health(&self, health: Health) {
+    fn set_health(&self, health: WatchHealth) {
         if self.store.set_health(health) {
             (self.notify)(Notification::Health);
         }

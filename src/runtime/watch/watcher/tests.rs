@@ -123,15 +123,15 @@ impl Scripted {
 
 fn failed(store: &Pods) -> Option<String> {
     match store.health() {
-        Health::Failed { message, .. } => Some(message),
-        Health::Healthy | Health::Polled { .. } => None,
+        WatchHealth::Failed { message, .. } => Some(message),
+        WatchHealth::Healthy | WatchHealth::Polled { .. } => None,
     }
 }
 
 fn polled(store: &Pods) -> Option<String> {
     match store.health() {
-        Health::Polled { reason, .. } => Some(reason),
-        Health::Healthy | Health::Failed { .. } => None,
+        WatchHealth::Polled { reason, .. } => Some(reason),
+        WatchHealth::Healthy | WatchHealth::Failed { .. } => None,
     }
 }
 
@@ -181,7 +181,7 @@ async fn a_list_and_the_events_after_it_are_reported() {
     let watch = scripted(vec![script]);
     advance(1).await;
     assert_eq!(watch.notifications(), ["listed true", "object true", "object false"]);
-    assert_eq!((watch.store.len(), watch.store.health()), (1, Health::default()));
+    assert_eq!((watch.store.len(), watch.store.health()), (1, WatchHealth::default()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -199,7 +199,7 @@ async fn a_failed_first_list_is_reported_immediately_until_one_succeeds() {
         assert!(watch.store.is_settled() && !watch.store.is_synced());
         advance(5).await;
         assert_eq!(watch.notifications(), ["health", "health", "listed true"]);
-        assert_eq!(watch.store.health(), Health::default());
+        assert_eq!(watch.store.health(), WatchHealth::default());
     }
 }
 
@@ -211,7 +211,7 @@ async fn the_last_state_is_kept_for_the_stale_limit_after_lists_fail() {
     }
     let watch = scripted(vec![script]);
     advance(10).await;
-    assert_eq!(watch.store.health(), Health::default());
+    assert_eq!(watch.store.health(), WatchHealth::default());
     advance(180).await;
     assert!(failed(&watch.store).is_some());
     assert_eq!(watch.store.len(), 1, "nothing is dropped");
@@ -225,7 +225,7 @@ async fn a_denied_list_is_retried_every_sync_period() {
         assert!(failed(&watch.store).is_some(), "{code}");
         advance(300).await;
         assert_eq!(watch.starts(), [0, 120, 240], "{code}");
-        assert_eq!(watch.store.health(), Health::default());
+        assert_eq!(watch.store.health(), WatchHealth::default());
         assert_eq!(watch.notifications(), ["health", "health", "listed true"]);
     }
 }
@@ -252,7 +252,7 @@ async fn a_kind_that_cannot_be_watched_is_polled() {
     advance(121).await;
     assert!(polled(&watch.store).is_some());
     advance(10).await;
-    assert_eq!(watch.store.health(), Health::default());
+    assert_eq!(watch.store.health(), WatchHealth::default());
     assert_eq!(watch.starts(), [0, 120, 240]);
     let expected = [
         "listed true",
@@ -297,7 +297,7 @@ async fn a_kind_that_is_no_longer_served_is_reported() {
         "{:?}",
         watch.notifications()
     );
-    assert_eq!(watch.store.health(), Health::default());
+    assert_eq!(watch.store.health(), WatchHealth::default());
 }
 
 #[tokio::test(start_paused = true)]
@@ -324,7 +324,7 @@ async fn a_watch_that_has_missed_a_change_finds_it_at_the_next_list() {
     advance(3602).await;
     assert_eq!(watch.starts(), [0, 3600, 7200]);
     assert_eq!(watch.notifications()[1..3], ["object true", "object false"]);
-    assert_eq!(watch.store.health(), Health::default());
+    assert_eq!(watch.store.health(), WatchHealth::default());
 }
 
 #[tokio::test(start_paused = true)]
@@ -333,7 +333,7 @@ async fn a_watch_that_keeps_failing_is_reported_and_its_objects_stay() {
     script.extend((0..8).map(|_| watch_fails(500)));
     let watch = scripted(vec![script]);
     advance(10).await;
-    assert_eq!(watch.store.health(), Health::default());
+    assert_eq!(watch.store.health(), WatchHealth::default());
     advance(240).await;
     // It recovers after eight failures, and counts as healthy after the probation.
     assert_eq!(watch.notifications(), ["listed true", "health", "health"]);
@@ -381,7 +381,7 @@ async fn briefly_missing_permissions_keep_the_last_state() {
         scripts.extend((0..40).map(|_| list_fails(code)));
         let watch = scripted(scripts);
         advance(10).await;
-        assert_eq!(watch.store.health(), Health::default(), "{code}");
+        assert_eq!(watch.store.health(), WatchHealth::default(), "{code}");
         advance(120).await;
         assert!(failed(&watch.store).is_some(), "{code}");
         let before = watch.starts().len();
@@ -401,7 +401,7 @@ async fn a_watch_survives_a_panic() {
     advance(1).await;
     assert!(failed(&store).unwrap().contains("internal error"));
     advance(60).await;
-    assert_eq!((store.len(), store.health()), (1, Health::default()));
+    assert_eq!((store.len(), store.health()), (1, WatchHealth::default()));
     task.abort();
 }
 

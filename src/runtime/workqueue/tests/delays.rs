@@ -122,7 +122,7 @@ async fn the_bucket_limits_retries_but_not_plain_adds() {
 async fn a_token_is_taken_only_after_the_backoff_has_expired() {
     let mut settings = settings(&[]);
     settings.burst = NonZeroU32::MIN;
-    let queue = Queue::new(settings, &Metrics::register(&mut Registry::default()));
+    let queue = Queue::new(settings, &WorkqueueMetrics::register(&mut Registry::default()));
     let slow = Backoff {
         base: 10 * SECOND,
         cap: HOUR,
@@ -137,7 +137,7 @@ async fn a_token_is_taken_only_after_the_backoff_has_expired() {
 async fn high_priority_retries_get_tokens_first() {
     let mut settings = settings(&[]);
     settings.burst = NonZeroU32::MIN;
-    let queue = Queue::new(settings, &Metrics::register(&mut Registry::default()));
+    let queue = Queue::new(settings, &WorkqueueMetrics::register(&mut Registry::default()));
     for key in 0..50 {
         queue.add_rate_limited(Name(format!("low {key}")), BACKOFF, Priority::LOW);
     }

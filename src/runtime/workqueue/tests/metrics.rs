@@ -56,7 +56,7 @@ impl Scrape {
 #[tokio::test(start_paused = true)]
 async fn a_scrape_has_the_names_labels_and_types_that_dashboards_expect() {
     let mut registry = Registry::default();
-    let _queue = Queue::<Name>::new(settings(&[("a", 9)]), &Metrics::register(&mut registry));
+    let _queue = Queue::<Name>::new(settings(&[("a", 9)]), &WorkqueueMetrics::register(&mut registry));
     let scrape = scrape(&registry);
     let expected = [
         ("workqueue_adds", "counter"),
@@ -110,7 +110,7 @@ async fn a_scrape_has_the_names_labels_and_types_that_dashboards_expect() {
 #[tokio::test(start_paused = true)]
 async fn values_follow_a_key_through_the_queue() {
     let mut registry = Registry::default();
-    let queue = Queue::<Name>::new(settings(&[("a", 9)]), &Metrics::register(&mut registry));
+    let queue = Queue::<Name>::new(settings(&[("a", 9)]), &WorkqueueMetrics::register(&mut registry));
     queue.add(name("a"), Priority::LOW);
     queue.add(name("a"), Priority::LOW);
     queue.add(name("a2"), Priority::LOW);
@@ -144,7 +144,7 @@ async fn values_follow_a_key_through_the_queue() {
 #[tokio::test(start_paused = true)]
 async fn only_adds_with_a_delay_count_as_retries() {
     let mut registry = Registry::default();
-    let queue = Queue::<Name>::new(settings(&[("a", 9)]), &Metrics::register(&mut registry));
+    let queue = Queue::<Name>::new(settings(&[("a", 9)]), &WorkqueueMetrics::register(&mut registry));
     queue.add(name("a"), Priority::USER);
     queue.add_after(name("a2"), Duration::ZERO, Priority::USER);
     assert_eq!(scrape(&registry).value("workqueue_retries_total"), 0.0);
@@ -159,7 +159,7 @@ async fn only_adds_with_a_delay_count_as_retries() {
 #[tokio::test(start_paused = true)]
 async fn two_queues_share_a_registry_and_a_dropped_one_has_no_work_in_progress() {
     let mut registry = Registry::default();
-    let metrics = Metrics::register(&mut registry);
+    let metrics = WorkqueueMetrics::register(&mut registry);
     let first = Queue::<Name>::new(settings(&[("a", 1)]), &metrics);
     let second = Queue::<Name>::new(settings(&[("b", 1)]), &metrics);
     let sample = |name: &str| format!(r#"workqueue_unfinished_work_seconds{{name="{name}",controller="{name}"}}"#);
@@ -174,7 +174,10 @@ async fn two_queues_share_a_registry_and_a_dropped_one_has_no_work_in_progress()
 #[tokio::test(start_paused = true)]
 async fn each_class_has_its_own_series_from_the_start() {
     let mut registry = Registry::default();
-    let queue = Queue::<Name>::new(settings(&[("a", 1), ("b", 1)]), &Metrics::register(&mut registry));
+    let queue = Queue::<Name>::new(
+        settings(&[("a", 1), ("b", 1)]),
+        &WorkqueueMetrics::register(&mut registry),
+    );
     let value = |metric: &str, class: &str| {
         let sample = format!(r#"{metric}{{name="{class}",controller="{class}"}}"#);
         scrape(&registry).samples[&sample]

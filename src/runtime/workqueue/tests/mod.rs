@@ -31,16 +31,16 @@ fn name(name: &str) -> Name {
     Name(name.to_owned())
 }
 
-fn settings(workers: &[(&'static str, usize)]) -> Settings {
+fn settings(workers: &[(&'static str, usize)]) -> QueueSettings {
     let limits = |&(class, workers): &(&'static str, usize)| (class, ClassLimits::workers(workers));
-    Settings {
+    QueueSettings {
         classes: workers.iter().map(limits).collect(),
-        ..Settings::default()
+        ..QueueSettings::default()
     }
 }
 
 fn queue(workers: &[(&'static str, usize)]) -> Queue<Name> {
-    Queue::new(settings(workers), &Metrics::register(&mut Registry::default()))
+    Queue::new(settings(workers), &WorkqueueMetrics::register(&mut Registry::default()))
 }
 
 /// Returns the next key if one is ready.

@@ -88,12 +88,12 @@ fn key(number: usize) -> Name {
 
 impl Model {
     fn new(burst: u32) -> Self {
-        let settings = Settings {
+        let settings = QueueSettings {
             burst: NonZeroU32::new(burst).unwrap(),
             ..settings(&CAPS)
         };
         Self {
-            queue: Queue::new(settings, &Metrics::register(&mut Registry::default())),
+            queue: Queue::new(settings, &WorkqueueMetrics::register(&mut Registry::default())),
             requested: HashMap::new(),
             claims: Vec::new(),
             step: 0,

@@ -3,13 +3,13 @@
 use jiff::Timestamp;
 
 #[derive(Clone, Debug, Default)]
-pub struct Cursor {
+pub struct LogCursor {
     last: Option<Timestamp>,
     /// Lines with the time of the last one.
     lines_at_last: usize,
 }
 
-impl Cursor {
+impl LogCursor {
     pub fn last(&self) -> Option<Timestamp> {
         self.last
     }
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn lines_are_returned_once() {
-        let mut cursor = Cursor::default();
+        let mut cursor = LogCursor::default();
         let first = "2026-01-02T03:04:05.000000001Z a\n2026-01-02T03:04:05.000000002Z b b\n";
         assert_eq!(cursor.new_lines(first), ["a", "b b"]);
         assert_eq!(cursor.new_lines(first), [""; 0]);
@@ -63,9 +63,9 @@ mod tests {
     #[test]
     fn a_line_without_a_time_is_kept() {
         assert_eq!(
-            Cursor::default().new_lines("unable to retrieve logs\n"),
+            LogCursor::default().new_lines("unable to retrieve logs\n"),
             ["unable to retrieve logs"]
         );
-        assert_eq!(Cursor::default().new_lines("2026-01-02T03:04:06Z\n"), [""]);
+        assert_eq!(LogCursor::default().new_lines("2026-01-02T03:04:06Z\n"), [""]);
     }
 }

@@ -21,8 +21,8 @@ use crate::cmd::{Error, output};
 use crate::controllers::oam::workflow::operations::all_steps;
 use crate::controllers::oam::workflow::operations::logs::{LogConfig, LogResource, log_configs};
 use crate::text::{printable, truncate};
-use cursor::Cursor;
-use pods::{Container, LogRequest, complete_lines, containers, read};
+use cursor::LogCursor;
+use pods::{LogContainer, LogRequest, complete_lines, containers, read};
 
 const INTERVAL: Duration = Duration::from_secs(2);
 const MAX_LINES: u32 = 100_000;
@@ -101,14 +101,14 @@ impl Logs {
     /// Prints new lines until all pods have ended, or the time is over.
     async fn follow(&self, clusters: &Clusters, name: &NamespacedName, resources: &[LogResource]) -> Result<(), Error> {
         let started = Instant::now();
-        let mut cursors: BTreeMap<Container, Cursor> = BTreeMap::new();
+        let mut cursors: BTreeMap<LogContainer, LogCursor> = BTreeMap::new();
         let mut problems: BTreeMap<String, String> = BTreeMap::new();
         loop {
             let found = containers(clusters, name, resources, self.cluster()).await;
             let (found, problem) = match found {
                 Ok(found) => (found, String::new()),
                 // The pods may not be there yet, and the API server may be unavailable for a moment.
-                Err(Error::Failed(message) | Error::Usage(message)) => (pods::Found::default(), message),
+                Err(Error::Failed(message) | Error::Usage(message)) => (pods::FoundPods::default(), message),
             };
             report(&mut problems, name.to_string(), problem)?;
             report(&mut problems, "note".to_owned(), found.notes.join("; "))?;
@@ -150,13 +150,13 @@ struct Printer {
 }
 
 impl Printer {
-    fn new(containers: &[Container]) -> Self {
+    fn new(containers: &[LogContainer]) -> Self {
         Self {
             has_titles: containers.len() > 1,
         }
     }
 
-    fn print<'a>(&self, container: &Container, lines: impl Iterator<Item = &'a str>) -> Result<(), Error> {
+    fn print<'a>(&self, container: &LogContainer, lines: impl Iterator<Item = &'a str>) -> Result<(), Error> {
         let title = if self.has_titles {
             format!("{}: ", container.title())
         } else {

@@ -19,22 +19,22 @@ const MAX_CONTAINERS: usize = 50;
 const MAX_BYTES: u32 = 4 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Container {
+pub struct LogContainer {
     cluster: String,
     namespace: String,
     pod: String,
     container: String,
 }
 
-impl Container {
+impl LogContainer {
     pub fn title(&self) -> String {
         format!("{}/{}{}", self.pod, self.container, suffix(&self.cluster))
     }
 }
 
 #[derive(Debug, Default)]
-pub struct Found {
-    pub containers: Vec<Container>,
+pub struct FoundPods {
+    pub containers: Vec<LogContainer>,
     pub have_ended: bool,
     /// Sentences about pods that are not shown.
     pub notes: Vec<String>,
@@ -47,7 +47,7 @@ pub async fn containers(
     name: &NamespacedName,
     resources: &[LogResource],
     cluster: Option<&str>,
-) -> Result<Found, Error> {
+) -> Result<FoundPods, Error> {
     let mut notes = Vec::new();
     let mut pods: Vec<(&str, Pod)> = Vec::new();
     for resource in resources {
@@ -78,7 +78,7 @@ pub async fn containers(
     };
     let have_ended = pods.iter().all(|(_, pod)| has_ended(pod));
     let containers = pods.iter().flat_map(|(cluster, pod)| containers_of(cluster, pod));
-    let mut containers: Vec<Container> = containers.collect();
+    let mut containers: Vec<LogContainer> = containers.collect();
     containers.sort();
     containers.dedup();
     if containers.len() > MAX_CONTAINERS {
@@ -94,7 +94,7 @@ pub async fn containers(
             .map_or("the pods of the step are not there", String::as_str);
         return Err(Error::Failed(format!("{name}: no logs: {reason}")));
     }
-    Ok(Found {
+    Ok(FoundPods {
         containers,
         have_ended,
         notes,
@@ -130,9 +130,9 @@ async fn select(
     Ok(page.items)
 }
 
-fn containers_of(cluster: &str, pod: &Pod) -> Vec<Container> {
+fn containers_of(cluster: &str, pod: &Pod) -> Vec<LogContainer> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    let named = containers.map(|container| Container {
+    let named = containers.map(|container| LogContainer {
         cluster: cluster.to_owned(),
         namespace: pod.namespace().unwrap_or_default(),
         pod: pod.name_any(),
@@ -167,7 +167,7 @@ impl LogRequest {
     }
 }
 
-pub async fn read(clusters: &Clusters, container: &Container, request: &LogRequest) -> Result<String, String> {
+pub async fn read(clusters: &Clusters, container: &LogContainer, request: &LogRequest) -> Result<String, String> {
     let client = clusters.client(&container.cluster).await?;
     let parameters = LogParams {
         container: Some(container.container.clone()),

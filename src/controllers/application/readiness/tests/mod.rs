@@ -17,7 +17,7 @@ fn raw(json: impl Into<String>) -> Box<RawValue> {
 }
 
 /// Evaluates a rule. Passes a null `spec` or `status` on as null, which must count as absent.
-fn check<R: Rule>(generation: i64, spec: &Value, status: &Value) -> Readiness {
+fn check<R: ReadinessRule>(generation: i64, spec: &Value, status: &Value) -> Readiness {
     let (spec, status) = (to_raw_value(spec).unwrap(), to_raw_value(status).unwrap());
     R::readiness(generation, Some(&spec), Some(&status))
 }
@@ -56,7 +56,7 @@ struct NameAndFields;
 impl Visitor for NameAndFields {
     type Output = (&'static str, FieldSet);
 
-    fn visit<R: Rule>(self) -> Self::Output {
+    fn visit<R: ReadinessRule>(self) -> Self::Output {
         (type_name::<R>().rsplit("::").next().unwrap(), R::FIELDS)
     }
 }
@@ -67,7 +67,7 @@ struct ReadinessVisitor<'a>(i64, Option<&'a RawValue>, Option<&'a RawValue>);
 impl Visitor for ReadinessVisitor<'_> {
     type Output = Readiness;
 
-    fn visit<R: Rule>(self) -> Readiness {
+    fn visit<R: ReadinessRule>(self) -> Readiness {
         R::readiness(self.0, self.1, self.2)
     }
 }

@@ -20,13 +20,13 @@ const BYTES_PER_PIXEL: u64 = 12;
 const SIDE: u32 = 160;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct IconLimits {
     pub bytes: usize,
     /// A decoded pixel takes up to four bytes; images with 16 bits per channel may have half as many pixels.
     pub pixels: u64,
 }
 
-impl Default for Limits {
+impl Default for IconLimits {
     fn default() -> Self {
         Self {
             bytes: 5 * 1024 * 1024,
@@ -35,7 +35,7 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl IconLimits {
     /// Lowers the limits until the largest icon needs at most `memory` bytes.
     #[must_use]
     pub fn within(self, memory: u64) -> Self {
@@ -63,7 +63,7 @@ impl Limits {
 
 /// Converts an icon to a PNG of at most 160 x 160 pixels. Larger images are scaled down, smaller ones stay. The format
 /// is detected from the first bytes: PNG, JPEG, GIF (first frame), TIFF, BMP or WebP.
-pub fn png(bytes: &[u8], content_type: Option<&str>, limits: &Limits) -> Result<Vec<u8>, IconError> {
+pub fn png(bytes: &[u8], content_type: Option<&str>, limits: &IconLimits) -> Result<Vec<u8>, IconError> {
     if bytes.len() > limits.bytes {
         return Err(IconError::too_large("bytes", limits.bytes as u64));
     }

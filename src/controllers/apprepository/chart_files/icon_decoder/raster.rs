@@ -4,7 +4,7 @@ use image::error::ImageError;
 use image::imageops::{self, FilterType};
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, RgbaImage};
 
-use super::{IconError, Limits, SIDE};
+use super::{IconError, IconLimits, SIDE};
 
 /// Maximum width and height; the memory for scaling depends on the longer side.
 const SIDE_LIMIT: u32 = 16_384;
@@ -14,13 +14,13 @@ pub(super) fn format(bytes: &[u8]) -> Option<ImageFormat> {
 }
 
 /// Decodes an image, or the first frame of an animation, and encodes it as a PNG that fits [`SIDE`].
-pub(super) fn png(bytes: &[u8], format: ImageFormat, limits: &Limits) -> Result<Vec<u8>, IconError> {
+pub(super) fn png(bytes: &[u8], format: ImageFormat, limits: &IconLimits) -> Result<Vec<u8>, IconError> {
     let decoder = open(bytes, format, limits)?;
     let image_data = DynamicImage::from_decoder(decoder).map_err(|error| failed(error, limits))?;
     encode(&fit(image_data.into_rgba8()))
 }
 
-fn open<'b>(bytes: &'b [u8], format: ImageFormat, limits: &Limits) -> Result<impl ImageDecoder + 'b, IconError> {
+fn open<'b>(bytes: &'b [u8], format: ImageFormat, limits: &IconLimits) -> Result<impl ImageDecoder + 'b, IconError> {
     let mut bounds = image::Limits::default();
     bounds.max_image_width = Some(SIDE_LIMIT);
     bounds.max_image_height = Some(SIDE_LIMIT);
@@ -39,7 +39,7 @@ fn open<'b>(bytes: &'b [u8], format: ImageFormat, limits: &Limits) -> Result<imp
     Ok(decoder)
 }
 
-fn failed(error: ImageError, limits: &Limits) -> IconError {
+fn failed(error: ImageError, limits: &IconLimits) -> IconError {
     match error {
         ImageError::Limits(_) => IconError::too_large("pixels", limits.pixels),
         other => IconError::damaged(&other.to_string()),

@@ -10,7 +10,7 @@ use rstest::rstest;
 use super::*;
 
 fn icon(bytes: &[u8]) -> Result<RgbaImage, IconError> {
-    let png = png(bytes, None, &Limits::default())?;
+    let png = png(bytes, None, &IconLimits::default())?;
     Ok(image::load_from_memory_with_format(&png, ImageFormat::Png)
         .unwrap()
         .into_rgba8())
@@ -47,7 +47,7 @@ fn each_format_is_fitted_in(
     // The format is detected from the bytes, whatever the content type says.
     let large = image_data(400, 200, format);
     for content_type in [None, Some("image/svg+xml"), Some("text/html")] {
-        let png = png(&large, content_type, &Limits::default()).unwrap();
+        let png = png(&large, content_type, &IconLimits::default()).unwrap();
         assert_eq!(image::guess_format(&png).unwrap(), ImageFormat::Png);
         let fitted = image::load_from_memory(&png).unwrap();
         assert_eq!((fitted.width(), fitted.height()), (160, 80));
@@ -96,9 +96,9 @@ fn an_image_is_refused_by_its_header() {
     let crc = crc(&bytes[12..29]);
     bytes[29..33].copy_from_slice(&crc.to_be_bytes());
     assert_eq!(icon(&bytes), Err(IconError::too_large("pixels", 1024 * 1024)));
-    let limits = Limits {
+    let limits = IconLimits {
         pixels: 100,
-        ..Limits::default()
+        ..IconLimits::default()
     };
     for format in [
         ImageFormat::Png,
@@ -111,9 +111,9 @@ fn an_image_is_refused_by_its_header() {
         let result = png(&image_data(11, 10, format), None, &limits);
         assert_eq!(result, Err(IconError::too_large("pixels", 100)), "{format:?}");
     }
-    let limits = Limits {
+    let limits = IconLimits {
         bytes: 50,
-        ..Limits::default()
+        ..IconLimits::default()
     };
     assert_eq!(
         png(&image_data(9, 9, ImageFormat::Png), None, &limits),
@@ -147,7 +147,7 @@ fn other_content_is_reported_as_not_an_icon(#[case] bytes: &[u8], #[case] what: 
 )]
 #[case(b"no shapes at all", Some("image/svg+xml"))]
 fn an_svg_is_not_stored(#[case] bytes: &[u8], #[case] content_type: Option<&str>) {
-    assert_eq!(png(bytes, content_type, &Limits::default()), Err(IconError::Svg));
+    assert_eq!(png(bytes, content_type, &IconLimits::default()), Err(IconError::Svg));
 }
 
 #[test]
@@ -157,14 +157,14 @@ fn the_largest_image_is_stored_and_one_more_row_is_not() {
         icon(&image_data(1024, 1025, ImageFormat::Jpeg)),
         Err(IconError::too_large("pixels", 1024 * 1024))
     );
-    assert_eq!(Limits::default().memory(), 12 << 20);
+    assert_eq!(IconLimits::default().memory(), 12 << 20);
 }
 
 #[test]
 fn an_image_with_16_bits_per_channel_needs_no_more_memory() {
-    let limits = Limits {
+    let limits = IconLimits {
         pixels: 400,
-        ..Limits::default()
+        ..IconLimits::default()
     };
     let deep = image::DynamicImage::ImageRgba16(image::ImageBuffer::new(20, 20));
     let flat = image::DynamicImage::ImageRgba8(image::ImageBuffer::new(20, 20));
@@ -203,6 +203,6 @@ proptest! {
 
     #[test]
     fn random_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..300), is_svg: bool) {
-        let _ = png(&bytes, is_svg.then_some("image/svg+xml"), &Limits::default());
+        let _ = png(&bytes, is_svg.then_some("image/svg+xml"), &IconLimits::default());
     }
 }

@@ -1,6 +1,6 @@
 use jiff::{SignedDuration, Timestamp};
 
-use super::super::progress::view::Outcome;
+use super::super::progress::view::JobOutcome;
 use super::*;
 use crate::api::NamespacedName;
 
@@ -37,7 +37,7 @@ fn of_repository(mut job: JobView, repository: &str) -> JobView {
 }
 
 /// The steps as texts: `+released`, `-suspended`.
-fn steps(jobs: &[JobView], idle: &[&str], queue: &Queue, limits: JobLimits) -> Vec<String> {
+fn steps(jobs: &[JobView], idle: &[&str], queue: &JobQueue, limits: JobLimits) -> Vec<String> {
     let not_started = |job: &JobView| idle.contains(&job.name.as_str()).then(reason);
     let steps = plan(jobs, not_started, queue, limits, before(0));
     let text = |step: &Step| match step {
@@ -48,7 +48,7 @@ fn steps(jobs: &[JobView], idle: &[&str], queue: &Queue, limits: JobLimits) -> V
 }
 
 fn admitted(jobs: &[JobView]) -> Vec<String> {
-    steps(jobs, &[], &Queue::default(), LIMITS)
+    steps(jobs, &[], &JobQueue::default(), LIMITS)
 }
 
 #[test]
@@ -63,13 +63,13 @@ fn jobs_that_run_count_and_finished_ones_do_not() {
     let mut jobs: Vec<_> = ["a", "b", "c"].map(|name| job(name, name, 9, false)).into();
     jobs.extend([job("d", "d", 5, true), job("e", "e", 4, true)]);
     assert_eq!(admitted(&jobs), ["+d"]);
-    jobs[0].outcome = Some(Outcome::Succeeded);
+    jobs[0].outcome = Some(JobOutcome::Succeeded);
     assert_eq!(admitted(&jobs), ["+d", "+e"]);
 }
 
 #[test]
 fn a_write_counts_before_the_watch_delivers_it() {
-    let mut queue = Queue::default();
+    let mut queue = JobQueue::default();
     let limits = JobLimits {
         total: 4,
         per_namespace: 1,
@@ -122,7 +122,7 @@ fn a_job_that_replaces_a_waiting_one_continues_its_wait() {
         total: 1,
         per_namespace: 1,
     };
-    let mut queue = Queue::default();
+    let mut queue = JobQueue::default();
     // All repositories of a schedule tick at once, and each tick replaces the Jobs that wait. The last name is released too.
     let mut released = Vec::new();
     for tick in 0..3 {
@@ -141,7 +141,7 @@ fn a_job_that_replaces_a_waiting_one_continues_its_wait() {
 
 #[test]
 fn a_wait_ends_with_its_repository() {
-    let mut queue = Queue::default();
+    let mut queue = JobQueue::default();
     queue.update(&mut [job("a", "a", 9, true)], before(100));
     queue.update(&mut [], before(50));
     assert_eq!(queue.waits.len(), 1);
@@ -155,7 +155,7 @@ fn a_job_whose_pod_does_not_start_yields_its_slot_only_to_one_that_waits() {
     let other = ["o1", "o2"].map(|name| job("other", name, 800, false));
     let mut jobs = [hostile, other].concat();
     let idle = ["h1", "h2", "o1", "o2"];
-    let queue = Queue::default();
+    let queue = JobQueue::default();
     assert!(steps(&jobs, &idle, &queue, LIMITS).is_empty());
     jobs.push(job("victim", "v", 1, true));
     assert_eq!(steps(&jobs, &idle, &queue, LIMITS), ["-h1", "+v"]);
@@ -171,7 +171,7 @@ fn a_job_keeps_its_slot_if_its_end_releases_no_other_one() {
         .map(|name| job(name, name, 9, false))
         .into();
     jobs.push(job("g", "waiting", 5, true));
-    let steps = |idle: &[&str]| steps(&jobs, idle, &Queue::default(), LIMITS);
+    let steps = |idle: &[&str]| steps(&jobs, idle, &JobQueue::default(), LIMITS);
     assert!(steps(&["a"]).is_empty());
     assert_eq!(steps(&["a", "b", "c"]), ["-a", "-b", "-c", "+waiting"]);
 }
@@ -184,7 +184,7 @@ fn a_namespace_at_its_limit_takes_only_slots_of_its_own() {
         job("b", "b1", 9, false),
         job("a", "a3", 1, true),
     ];
-    let queue = Queue::default();
+    let queue = JobQueue::default();
     assert!(steps(&jobs, &["b1"], &queue, LIMITS).is_empty());
     assert_eq!(steps(&jobs, &["a2", "b1"], &queue, LIMITS), ["-a2", "+a3"]);
     jobs.push(job("a", "a4", 0, true));
@@ -199,7 +199,7 @@ fn a_job_that_was_suspended_for_its_pod_waits_behind_the_others() {
         ..reason()
     });
     let mut jobs = vec![suspended, job("a", "later", 5, true), job("a", "waiting", 60, true)];
-    let mut queue = Queue::default();
+    let mut queue = JobQueue::default();
     // Also for a process that has just started.
     queue.update(&mut jobs, before(0));
     let one = JobLimits {

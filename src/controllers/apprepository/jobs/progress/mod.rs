@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::catalog::{Record, State};
+use crate::catalog::{Record, RecordState};
 use crate::text::{printable, truncate};
-use view::{JobView, NotStarted, Outcome, PodProblem, PodView, ProblemKind};
+use view::{JobOutcome, JobView, NotStarted, PodProblem, PodView, ProblemKind};
 
 /// Time for which a pod may be unschedulable or missing: a cluster adds nodes, a scheduler has a backlog.
 const GRACE: Duration = Duration::from_secs(60);
@@ -24,19 +24,19 @@ const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(5);
 const MAX_MESSAGE: usize = 512;
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Progress {
+pub enum JobProgress {
     /// No Job runs. The record says the rest.
     Idle,
     Waiting,
     Running,
     /// A Job failed, or does not start, and wrote no record.
-    Problem(State),
+    Problem(RecordState),
 }
 
 /// The present state, and the time after which it may change without an event.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Assessment {
-    pub progress: Progress,
+pub struct JobAssessment {
+    pub progress: JobProgress,
     pub recheck: Option<Duration>,
 }
 
@@ -47,34 +47,34 @@ pub fn assess(
     record: Option<&Record>,
     namespace: &str,
     now: Timestamp,
-) -> Assessment {
+) -> JobAssessment {
     let jobs: Vec<&JobView> = jobs.iter().filter(|job| !job.is_deleted).collect();
     let finished = jobs.iter().rev().find(|job| !job.is_unfinished());
     let failure = finished.and_then(|job| failure(job, pods, record, namespace));
-    let idle = |progress| Assessment {
+    let idle = |progress| JobAssessment {
         progress,
         recheck: None,
     };
     let Some(current) = jobs.last().filter(|job| job.is_unfinished()) else {
-        return idle(failure.map_or(Progress::Idle, Progress::Problem));
+        return idle(failure.map_or(JobProgress::Idle, JobProgress::Problem));
     };
     if let Some(reason) = current.not_started.as_ref().filter(|_| current.is_suspended) {
-        return idle(Progress::Problem(suspended_state(reason)));
+        return idle(JobProgress::Problem(suspended_state(reason)));
     }
     if current.is_suspended {
         // Most Jobs are released at once, which is not worth a status.
         let age = Duration::try_from(now.duration_since(current.created)).unwrap_or_default();
         return match RELEASE_GRACE.checked_sub(age).filter(|left| !left.is_zero()) {
-            Some(left) => Assessment {
-                progress: Progress::Running,
+            Some(left) => JobAssessment {
+                progress: JobProgress::Running,
                 recheck: Some(left),
             },
-            None => idle(Progress::Waiting),
+            None => idle(JobProgress::Waiting),
         };
     }
     let (problem, recheck) = start_problem(current, pods, record, namespace, now);
     // While the next Job runs, the last failure stays, and is no longer stalled.
-    let earlier = failure.map(|state| State {
+    let earlier = failure.map(|state| RecordState {
         stalled: false,
         ..state
     });
@@ -84,11 +84,11 @@ pub fn assess(
         .as_ref()
         .filter(|_| has_only_pending(current, pods))
         .map(suspended_state);
-    Assessment {
+    JobAssessment {
         progress: problem
             .or(before)
             .or(earlier)
-            .map_or(Progress::Running, Progress::Problem),
+            .map_or(JobProgress::Running, JobProgress::Problem),
         recheck,
     }
 }
@@ -128,7 +128,7 @@ fn start_problem(
     record: Option<&Record>,
     namespace: &str,
     now: Timestamp,
-) -> (Option<State>, Option<Duration>) {
+) -> (Option<RecordState>, Option<Duration>) {
     let mut pods_of_job = pods.iter().filter(|pod| pod.job == job.name).peekable();
     // Released, but the Job controller has not seen that.
     let Some(since_start) = job.started else {
@@ -161,7 +161,11 @@ fn start_problem(
     (None, None)
 }
 
-fn after_grace(since: Timestamp, now: Timestamp, problem: impl FnOnce() -> State) -> (Option<State>, Option<Duration>) {
+fn after_grace(
+    since: Timestamp,
+    now: Timestamp,
+    problem: impl FnOnce() -> RecordState,
+) -> (Option<RecordState>, Option<Duration>) {
     let age = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     match GRACE.checked_sub(age) {
         None | Some(Duration::ZERO) => (Some(problem()), None),
@@ -170,8 +174,8 @@ fn after_grace(since: Timestamp, now: Timestamp, problem: impl FnOnce() -> State
 }
 
 /// Returns the failure of a finished Job, unless its pod recorded it.
-fn failure(job: &JobView, pods: &[PodView], record: Option<&Record>, namespace: &str) -> Option<State> {
-    let Some(Outcome::Failed { reason, message }) = &job.outcome else {
+fn failure(job: &JobView, pods: &[PodView], record: Option<&Record>, namespace: &str) -> Option<RecordState> {
+    let Some(JobOutcome::Failed { reason, message }) = &job.outcome else {
         return None;
     };
     if has_record_of(job, record) {
@@ -201,7 +205,7 @@ fn has_record_of(job: &JobView, record: Option<&Record>) -> bool {
     attempt.is_some_and(|attempt| attempt + CLOCK_SKEW >= job.started.unwrap_or(job.created))
 }
 
-fn suspended_state(reason: &NotStarted) -> State {
+fn suspended_state(reason: &NotStarted) -> RecordState {
     let message = format!(
         "{}; others waited, so the Job was suspended and runs again in turn",
         reason.message
@@ -236,14 +240,14 @@ fn short(message: &str) -> String {
         .to_owned()
 }
 
-fn problem(reason: &str, message: String, stalled: bool) -> State {
-    State {
+fn problem(reason: &str, message: String, stalled: bool) -> RecordState {
+    RecordState {
         ready: Some(false),
         stalled,
         reason: condition_reason(reason),
         message,
         failures: 1,
-        ..State::default()
+        ..RecordState::default()
     }
 }
 

@@ -59,14 +59,14 @@ fn record(attempt: &str) -> Record {
     }
 }
 
-fn assessed(jobs: &[JobView], pods: &[PodView], record: Option<&Record>, now: &str) -> Assessment {
+fn assessed(jobs: &[JobView], pods: &[PodView], record: Option<&Record>, now: &str) -> JobAssessment {
     assess(jobs, pods, record, "portolan", time(now))
 }
 
 /// The reported problem, and true if it is stalled.
 fn problem_of(jobs: &[JobView], pods: &[PodView], record: Option<&Record>) -> Option<(String, bool, String)> {
     match assessed(jobs, pods, record, "2026-01-01T00:10:00Z").progress {
-        Progress::Problem(state) => Some((state.reason, state.stalled, state.message)),
+        JobProgress::Problem(state) => Some((state.reason, state.stalled, state.message)),
         _ => None,
     }
 }
@@ -100,7 +100,7 @@ fn an_unschedulable_pod_is_a_problem_after_a_while() {
     let early = assessed(&[running("a")], &pods, None, "2026-01-01T00:00:10Z");
     assert_eq!(
         (early.progress, early.recheck),
-        (Progress::Running, Some(Duration::from_secs(50)))
+        (JobProgress::Running, Some(Duration::from_secs(50)))
     );
     let found = problem_of(&[running("a")], &pods, None).unwrap();
     assert_eq!((found.0.as_str(), found.1), ("Unschedulable", true));
@@ -111,7 +111,7 @@ fn a_job_whose_pod_is_refused_is_a_problem_after_a_while() {
     let found = problem_of(&[running("a")], &[], None).unwrap();
     assert_eq!((found.0.as_str(), found.1), ("PodNotCreated", true));
     let early = assessed(&[running("a")], &[], None, "2026-01-01T00:00:10Z");
-    assert_eq!(early.progress, Progress::Running);
+    assert_eq!(early.progress, JobProgress::Running);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_problem_ends_with_the_next_job_that_succeeds() {
         failed("a", "DeadlineExceeded"),
         job("b", "2026-01-01T01:00:00Z", complete),
     ];
-    assert_eq!(assessed(&jobs, &[], None, CREATED).progress, Progress::Idle);
+    assert_eq!(assessed(&jobs, &[], None, CREATED).progress, JobProgress::Idle);
 }
 
 #[test]
@@ -182,8 +182,8 @@ fn a_suspended_job_waits() {
     let mut waiting = running("a");
     waiting.is_suspended = true;
     let at = |now: &str| assessed(&[waiting.clone()], &[], None, now).progress;
-    assert_eq!(at(CREATED), Progress::Running, "it may be released at once");
-    assert_eq!(at("2026-01-01T00:00:05Z"), Progress::Waiting);
+    assert_eq!(at(CREATED), JobProgress::Running, "it may be released at once");
+    assert_eq!(at("2026-01-01T00:00:05Z"), JobProgress::Waiting);
 }
 
 /// The reason for which a Job yields its slot at this time.
@@ -219,7 +219,7 @@ fn a_job_that_was_just_released_keeps_its_slot_and_has_no_problem(#[case] status
     let long_after = "2026-01-01T00:10:00Z";
     assert_eq!(yields(&released, &[], long_after), None);
     let found = assess(&[released], &[], None, "portolan", time(long_after));
-    assert_eq!(found.progress, Progress::Running);
+    assert_eq!(found.progress, JobProgress::Running);
 }
 
 #[test]

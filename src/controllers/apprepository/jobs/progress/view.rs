@@ -23,12 +23,12 @@ const NEVER_STARTS: [&str; 6] = [
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum JobOutcome {
     Succeeded,
     Failed { reason: String, message: String },
 }
 
-impl Outcome {
+impl JobOutcome {
     pub const fn is_success(&self) -> bool {
         matches!(self, Self::Succeeded)
     }
@@ -51,7 +51,7 @@ pub struct JobView {
     /// Set once the Job was suspended because its pod did not start.
     pub not_started: Option<NotStarted>,
     /// `None` while the Job is unfinished.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<JobOutcome>,
 }
 
 impl JobView {
@@ -116,10 +116,10 @@ impl NotStarted {
     }
 }
 
-fn outcome(condition: &JobCondition) -> Option<Outcome> {
+fn outcome(condition: &JobCondition) -> Option<JobOutcome> {
     match condition.type_.as_str() {
-        "Complete" => Some(Outcome::Succeeded),
-        "Failed" => Some(Outcome::Failed {
+        "Complete" => Some(JobOutcome::Succeeded),
+        "Failed" => Some(JobOutcome::Failed {
             reason: condition.reason.clone().unwrap_or_else(|| "Failed".to_owned()),
             message: condition.message.clone().unwrap_or_default(),
         }),

@@ -45,7 +45,7 @@ pub struct PodParts {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("spec.syncJobPodTemplate.{field} is not allowed: {reason}")]
-pub struct Refused {
+pub struct RefusedField {
     field: String,
     reason: &'static str,
 }
@@ -88,7 +88,7 @@ pub(super) const RESERVED: [&str; 4] = [
 ];
 
 /// `defaults` are the resources without a template; their limits are the maximum. Fails at the first refused field.
-pub fn merge(template: Option<&Value>, policy: TemplatePolicy, defaults: &Resources) -> Result<PodParts, Refused> {
+pub fn merge(template: Option<&Value>, policy: TemplatePolicy, defaults: &Resources) -> Result<PodParts, RefusedField> {
     let mut parts = PodParts {
         resources: defaults.clone(),
         ..PodParts::default()
@@ -145,8 +145,8 @@ pub fn merge(template: Option<&Value>, policy: TemplatePolicy, defaults: &Resour
     Ok(parts)
 }
 
-fn refused(field: String, reason: &'static str) -> Refused {
-    Refused { field, reason }
+fn refused(field: String, reason: &'static str) -> RefusedField {
+    RefusedField { field, reason }
 }
 
 /// Returns true for values that Go clients write instead of omitting them.
@@ -179,7 +179,7 @@ pub(super) fn texts(value: &Value) -> BTreeMap<String, String> {
 }
 
 /// Refuses volumes other than those of the CA certificate, which Kubeapps' controller adds, and ignores these.
-fn check_volumes(volumes: Option<&Value>) -> Result<(), Refused> {
+fn check_volumes(volumes: Option<&Value>) -> Result<(), RefusedField> {
     let volumes = volumes.and_then(Value::as_array).into_iter().flatten();
     for (at, volume) in volumes.enumerate() {
         let fields = volume.as_object().into_iter().flatten();
@@ -193,7 +193,7 @@ fn check_volumes(volumes: Option<&Value>) -> Result<(), Refused> {
 }
 
 /// Returns user and group IDs, none of them root's. Settings that restrict are Portolan's own.
-fn ids(context: Option<&Value>, path: &str) -> Result<Map<String, Value>, Refused> {
+fn ids(context: Option<&Value>, path: &str) -> Result<Map<String, Value>, RefusedField> {
     let mut ids = Map::new();
     let fields = context.and_then(Value::as_object).into_iter().flatten();
     for (field, value) in fields.filter(|(_, value)| !is_unset(value)) {
@@ -239,7 +239,7 @@ fn merge_resources(
     defaults: &Resources,
     is_full: bool,
     merged: &mut Resources,
-) -> Result<(), Refused> {
+) -> Result<(), RefusedField> {
     for (kind, merged) in [("limits", &mut merged.limits), ("requests", &mut merged.requests)] {
         for (resource, quantity) in texts(&template[kind]) {
             let path = || format!("spec.containers[0].resources.{kind}.{resource}");

@@ -9,11 +9,11 @@ fn defaults() -> Resources {
     }
 }
 
-fn limited(template: &Value) -> Result<PodParts, Refused> {
+fn limited(template: &Value) -> Result<PodParts, RefusedField> {
     merge(Some(template), TemplatePolicy::Limited, &defaults())
 }
 
-fn full(template: &Value) -> Result<PodParts, Refused> {
+fn full(template: &Value) -> Result<PodParts, RefusedField> {
     merge(Some(template), TemplatePolicy::Full, &defaults())
 }
 

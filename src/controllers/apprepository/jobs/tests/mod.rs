@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::{AppRepository, PodTemplate, SecretKeyRef};
-use crate::controllers::apprepository::jobs::objects::{JobSecrets, Repository, SyncRun};
+use crate::controllers::apprepository::jobs::objects::{JobRepository, JobSecrets, SyncRun};
 use crate::controllers::apprepository::jobs::template::merge;
 use crate::controllers::apprepository::spec::{Defaults, RepositorySpec};
 
@@ -118,7 +118,7 @@ fn objects(settings: &JobSettings, object: &AppRepository) -> Objects {
         header: spec.access.auth_header.as_ref().map(copy),
         ca: spec.access.custom_ca.as_ref().map(copy),
     };
-    let repository = Repository {
+    let repository = JobRepository {
         spec: &spec,
         parts: &parts,
         secrets: &secrets,

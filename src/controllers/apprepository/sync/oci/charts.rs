@@ -7,7 +7,7 @@ use crate::catalog::{self, OciMetadata, OciRemovals};
 use crate::controllers::apprepository::sync::chart_rows::{BuiltRows, RowBuilder, RowError};
 use crate::controllers::apprepository::sync::helm_index::{WorkPermits, resource_exhausted};
 use crate::controllers::apprepository::sync::request::SyncAborted;
-use crate::controllers::apprepository::sync::{Decoded, Prepared, Retain, Run};
+use crate::controllers::apprepository::sync::{DecodedRows, Prepared, Retain, SyncerRun};
 use crate::helm::index::{self, DecodeLimits, Summary, Versions};
 use crate::http::Validators;
 use crate::oci;
@@ -25,7 +25,7 @@ enum BuildError {
     Row(RowError),
 }
 
-impl Run<'_> {
+impl SyncerRun<'_> {
     pub(super) async fn charts(&self, listing: Listing, digest: String) -> Result<Prepared, SyncAborted> {
         let (remaining, retain) = (listing.remaining(), listing.retain(&self.request.spec));
         let gone = match retain {
@@ -48,7 +48,7 @@ impl Run<'_> {
             Err(BuildError::Row(error)) => return self.row_failed(error, Validators::default(), digest),
         };
         memory.shrink(rows.spool.commit_memory());
-        Ok(self.check_shrink(Decoded {
+        Ok(self.check_shrink(DecodedRows {
             memory,
             spool: rows.spool,
             filtered_out: rows.filtered_out,
@@ -72,7 +72,7 @@ impl Run<'_> {
             .await
             .map_err(|error| BuildError::Work(error.into()))?;
         let mut building = (
-            ChartBuilder {
+            OciChartBuilder {
                 builder: self.builder(),
                 limits: self.syncer.context.decode_limits,
                 summary: Summary::default(),
@@ -130,9 +130,9 @@ impl Run<'_> {
 }
 
 /// The state between two pages, owned by the thread that computes.
-type Building = (ChartBuilder, WorkPermits);
+type Building = (OciChartBuilder, WorkPermits);
 
-struct ChartBuilder {
+struct OciChartBuilder {
     builder: RowBuilder,
     limits: DecodeLimits,
     summary: Summary,
@@ -140,7 +140,7 @@ struct ChartBuilder {
     unusable: Vec<(String, String)>,
 }
 
-impl ChartBuilder {
+impl OciChartBuilder {
     fn versions(&mut self, url: &str, versions: Vec<OciMetadata>) {
         for version in versions {
             self.version(url, version);

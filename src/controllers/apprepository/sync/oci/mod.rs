@@ -25,7 +25,7 @@ use jiff::Timestamp;
 use url::Url;
 
 use super::request::{SyncAborted, SyncError};
-use super::{Prepared, Run, limits};
+use super::{Prepared, SyncerRun, limits};
 use crate::budget::{Full, return_to_runtime};
 use crate::catalog::{self, OciRepository};
 use crate::controllers::apprepository::decision::{self, SyncMode};
@@ -61,7 +61,7 @@ impl From<catalog::Error> for ListingError {
     }
 }
 
-impl Run<'_> {
+impl SyncerRun<'_> {
     pub(super) async fn prepare_registry(&self, session: Fetcher) -> Result<Prepared, SyncAborted> {
         let name = &self.request.spec.name;
         let memory = TagMemory::new(self.syncer.context.budgets.tags.transfer(&name.namespace));

@@ -9,7 +9,7 @@ use super::budget::{RegistryBudget, is_pause_requested};
 use super::forbidden::DenialTracker;
 use super::listing::Listing;
 use crate::catalog::{self, OciChange, OciTag};
-use crate::controllers::apprepository::sync::Run;
+use crate::controllers::apprepository::sync::SyncerRun;
 use crate::helm::index::{self, DecodeLimits};
 use crate::oci::{OciError, Registry};
 use crate::runtime::jitter::jitter_of;
@@ -98,7 +98,7 @@ enum Pulled {
     Lost(OciError),
 }
 
-impl Run<'_> {
+impl SyncerRun<'_> {
     /// Pulls new tags, newest versions first, and stores them.
     pub(super) async fn pull_new(&self, registry: &Registry, listing: &mut Listing) -> Result<(), catalog::Error> {
         let pending = self.pending_tags(listing);

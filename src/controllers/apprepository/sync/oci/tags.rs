@@ -9,11 +9,11 @@ use super::listing::Listing;
 use super::{CONCURRENCY, Repository};
 use crate::catalog::OciRepository;
 use crate::controllers::apprepository::decision;
-use crate::controllers::apprepository::sync::Run;
+use crate::controllers::apprepository::sync::SyncerRun;
 use crate::http::{FetchError, Validators};
 use crate::oci::{OciError, Registry, Tags};
 
-impl Run<'_> {
+impl SyncerRun<'_> {
     /// Lists the tags of one repository. On errors, the stored charts stay, unless the repository does not exist.
     pub(super) async fn tags(&self, registry: &Registry, budget: &RegistryBudget, stored: OciRepository) -> Repository {
         let path = registry.repository(&stored.repository);

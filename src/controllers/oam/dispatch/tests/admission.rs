@@ -2,7 +2,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::super::admission::{Admission, ResourceTypes, check_release};
-use super::super::decide::Identity;
+use super::super::decide::ObjectIdentity;
 
 fn object(api_version: &str, kind: &str, namespace: &str) -> Value {
     json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "x", "namespace": namespace}})
@@ -51,7 +51,7 @@ fn secrets_of_helm_releases_are_forbidden(
 ) {
     let mut object = object(version, kind, "shop");
     object["metadata"]["name"] = name.into();
-    let result = check_release(&Identity::of(&object)).map_err(|error| error.to_string());
+    let result = check_release(&ObjectIdentity::of(&object)).map_err(|error| error.to_string());
     assert_eq!(result.is_ok(), admitted);
     if let Err(message) = result {
         let expected = "forbidden resource: Secrets of Helm releases are not deployed: shop/sh.helm.release.v1.web.v1";

@@ -19,8 +19,8 @@ use crate::controllers::oam::steps::Answer;
 use crate::runtime::kube_client::ApiError;
 use crate::runtime::manifests::is_object_name;
 pub use secret::{CATALOG, CATALOG_LABEL, TYPE_LABEL};
-use secret::{Metadata, is_config, is_sensitive};
-use template::Rendered;
+use secret::{ConfigMetadata, is_config, is_sensitive};
+use template::RenderedConfig;
 
 /// Of the properties of a config, in bytes. The API server accepts Secrets of 1 MiB.
 const MAX_PROPERTIES: usize = 700 * 1024;
@@ -32,7 +32,7 @@ const MAX_PAGES: usize = 50;
 
 /// A part of a list of Secrets.
 #[derive(Clone, Debug, Default)]
-pub struct Page {
+pub struct SecretPage {
     pub secrets: Vec<Secret>,
     /// Names the next page; `None` in the last one.
     pub next: Option<String>,
@@ -46,7 +46,7 @@ pub trait ConfigStore: Secrets {
         namespace: &str,
         labels: &[(&str, &str)],
         next: Option<&str>,
-    ) -> impl Future<Output = Result<Page, ApiError>> + Send;
+    ) -> impl Future<Output = Result<SecretPage, ApiError>> + Send;
 
     /// Creates or updates a Secret, and objects beside it, as objects of the Application, recorded in its current tracker.
     /// An unchanged Secret is recorded too, or garbage collection would delete it with the tracker of the last generation.
@@ -104,13 +104,13 @@ async fn try_create(params: &Value, store: &impl ConfigStore, evaluator: &impl E
     let mut params: Params = decode(params)?;
     let (namespace, name) = params.id()?;
     let properties = params.config.unwrap_or_default();
-    let metadata = Metadata { namespace, name };
+    let metadata = ConfigMetadata { namespace, name };
     let template = match params.template.filter(|template| !template.is_empty()) {
         None => None,
         Some(reference) => Some(template::load(&reference, store).await?),
     };
     let rendered = match &template {
-        None => Rendered::default(),
+        None => RenderedConfig::default(),
         Some(template) => template.render(&metadata, &properties, evaluator).await?,
     };
     let (secret, objects) = secret::build(&metadata, &properties, template.as_ref(), rendered)?;
@@ -140,7 +140,8 @@ async fn try_read(params: &Value, store: &impl ConfigStore) -> Result<Value, Str
 async fn try_list(params: &Value, store: &impl ConfigStore) -> Result<Value, String> {
     let mut params: Params = decode(params)?;
     let namespace = object_name(params.namespace.take(), "namespace")?;
-    let template = template::Reference::parse(&required(params.template, "template")?, store.default_namespace())?;
+    let template =
+        template::TemplateReference::parse(&required(params.template, "template")?, store.default_namespace())?;
     let labels = [(CATALOG_LABEL, CATALOG), (TYPE_LABEL, template.name.as_str())];
     let mut items = Items::new("configs");
     let mut next = None;

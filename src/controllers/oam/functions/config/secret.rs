@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Map, Value, json};
 
 use super::MAX_PROPERTIES;
-use super::template::{Rendered, Template};
+use super::template::{ConfigTemplate, RenderedConfig};
 use crate::controllers::oam::functions::secrets::value;
 use crate::text::go_json;
 
@@ -26,17 +26,17 @@ const OBJECTS_KEY: &str = "objects-reference";
 /// The type that the API server gives to a Secret without one.
 const DEFAULT_TYPE: &str = "Opaque";
 
-pub(super) struct Metadata {
+pub(super) struct ConfigMetadata {
     pub(super) namespace: String,
     pub(super) name: String,
 }
 
 /// Completes what a template rendered, or an empty Secret without a template.
 pub(super) fn build(
-    metadata: &Metadata,
+    metadata: &ConfigMetadata,
     properties: &Map<String, Value>,
-    template: Option<&Template>,
-    Rendered { mut secret, objects }: Rendered,
+    template: Option<&ConfigTemplate>,
+    RenderedConfig { mut secret, objects }: RenderedConfig,
 ) -> Result<(Secret, Vec<Value>), String> {
     let encoded = go_json(&Value::Object(properties.clone()));
     if encoded.len() > MAX_PROPERTIES {

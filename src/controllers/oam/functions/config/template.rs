@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::{Map, Value, json};
 
 use super::ConfigStore;
-use super::secret::{Metadata, SCOPE_LABEL, SENSITIVE};
+use super::secret::{ConfigMetadata, SCOPE_LABEL, SENSITIVE};
 use crate::controllers::oam::render::evaluate::{Cause, Evaluate, evaluate};
 use crate::controllers::oam::source::{Role, scan};
 use crate::cue::CueSource;
@@ -23,12 +23,12 @@ const MAX_OBJECTS: usize = 10;
 
 /// A template as `name` or `namespace/name`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Reference {
+pub(super) struct TemplateReference {
     pub(super) namespace: String,
     pub(super) name: String,
 }
 
-impl Reference {
+impl TemplateReference {
     /// The name becomes the value of a label, and a part of a path. A text without a namespace means the default one.
     pub(super) fn parse(text: &str, default_namespace: &str) -> Result<Self, String> {
         let (namespace, name) = text.split_once('/').unwrap_or((default_namespace, text));
@@ -46,14 +46,14 @@ impl Reference {
 
 /// The objects of a config.
 #[derive(Default)]
-pub(super) struct Rendered {
+pub(super) struct RenderedConfig {
     pub(super) secret: Secret,
     /// With version, kind, name and namespace.
     pub(super) objects: Vec<Value>,
 }
 
-pub(super) struct Template {
-    pub(super) reference: Reference,
+pub(super) struct ConfigTemplate {
+    pub(super) reference: TemplateReference,
     pub(super) scope: String,
     pub(super) is_sensitive: bool,
     text: String,
@@ -63,9 +63,9 @@ pub(super) struct Template {
 ///
 /// # Errors
 /// It does not exist, or it writes to other systems.
-pub(super) async fn load(reference: &str, store: &impl ConfigStore) -> Result<Template, String> {
-    let reference = Reference::parse(reference, store.default_namespace())?;
-    let Reference { namespace, name } = &reference;
+pub(super) async fn load(reference: &str, store: &impl ConfigStore) -> Result<ConfigTemplate, String> {
+    let reference = TemplateReference::parse(reference, store.default_namespace())?;
+    let TemplateReference { namespace, name } = &reference;
     let ConfigMap { metadata, data, .. } = store
         .template(namespace, &format!("{NAME_PREFIX}{name}"))
         .await
@@ -80,7 +80,7 @@ pub(super) async fn load(reference: &str, store: &impl ConfigStore) -> Result<Te
         let value = map.as_ref().and_then(|map| map.get(key));
         value.cloned().unwrap_or_default()
     };
-    Ok(Template {
+    Ok(ConfigTemplate {
         scope: text_of(&metadata.labels, SCOPE_LABEL),
         is_sensitive: text_of(&metadata.annotations, SENSITIVE) == "true",
         text: data.remove(TEXT_KEY).unwrap_or_default(),
@@ -97,17 +97,17 @@ fn unsupported(name: &str, why: &str) -> String {
     format!("the config template {name} {why}, which this controller does not support yet")
 }
 
-impl Template {
+impl ConfigTemplate {
     /// Renders the objects of a config.
     ///
     /// # Errors
     /// The template is invalid or not supported, or it refuses the properties.
     pub(super) async fn render<E: Evaluate>(
         &self,
-        metadata: &Metadata,
+        metadata: &ConfigMetadata,
         properties: &Map<String, Value>,
         evaluator: &E,
-    ) -> Result<Rendered, String> {
+    ) -> Result<RenderedConfig, String> {
         let name = &self.reference.name;
         let source = self.source(metadata, properties)?;
         let mut rendered = match evaluate(evaluator, source).await {
@@ -133,11 +133,11 @@ impl Template {
         let outputs = rendered.get_mut("outputs").map_or(Value::Null, Value::take);
         let objects = objects(outputs, &metadata.namespace)
             .ok_or_else(|| format!("outputs of the config template {name} are not up to {MAX_OBJECTS} objects"))?;
-        Ok(Rendered { secret, objects })
+        Ok(RenderedConfig { secret, objects })
     }
 
     /// Returns the text that exports the Secret.
-    fn source(&self, metadata: &Metadata, properties: &Map<String, Value>) -> Result<CueSource, String> {
+    fn source(&self, metadata: &ConfigMetadata, properties: &Map<String, Value>) -> Result<CueSource, String> {
         let name = &self.reference.name;
         let scan = scan(&self.text, Role::Status, false)
             .map_err(|error| format!("the config template {name} is invalid: {error}"))?;
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn a_reference_has_a_namespace_or_the_default_one() {
         let reference = |text: &str| {
-            let reference = Reference::parse(text, "vela-system")?;
+            let reference = TemplateReference::parse(text, "vela-system")?;
             Ok::<_, String>((reference.namespace, reference.name))
         };
         let pair = |namespace: &str, name: &str| Ok((namespace.to_owned(), name.to_owned()));

@@ -59,7 +59,7 @@ impl Secrets for FakeStore {
 }
 
 impl ConfigStore for FakeStore {
-    async fn list(&self, namespace: &str, labels: &[(&str, &str)], next: Option<&str>) -> Result<Page, ApiError> {
+    async fn list(&self, namespace: &str, labels: &[(&str, &str)], next: Option<&str>) -> Result<SecretPage, ApiError> {
         let has_all = |secret: &Secret| {
             let present = secret.metadata.labels.clone().unwrap_or_default();
             labels
@@ -74,7 +74,7 @@ impl ConfigStore for FakeStore {
         let mut remaining = listed.map(|(_, secret)| secret.clone()).skip(start).peekable();
         let secrets: Vec<Secret> = remaining.by_ref().take(PAGE as usize).collect();
         let next = remaining.peek().map(|_| (start + secrets.len()).to_string());
-        Ok(Page { secrets, next })
+        Ok(SecretPage { secrets, next })
     }
 
     async fn apply(&self, secret: &Secret, objects: Vec<Value>) -> Result<(), ApiError> {

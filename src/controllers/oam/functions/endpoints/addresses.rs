@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Endpoint, MAX_ENDPOINTS, Origin, items, text};
+use super::{Endpoint, EndpointOrigin, MAX_ENDPOINTS, items, text};
 use crate::controllers::oam::dispatch::bookkeeping::{annotation, label};
 
 pub(super) const HTTP: &str = "http";
@@ -18,7 +18,7 @@ const WORKER_ROLE: &str = "node-role.kubernetes.io/worker";
 
 /// Returns the addresses of a Service. `node` is the address of a node, for a Service of type `NodePort`.
 #[must_use]
-pub fn of_service(live: &Value, origin: Origin<'_>, node: &str) -> Vec<Value> {
+pub fn of_service(live: &Value, origin: EndpointOrigin<'_>, node: &str) -> Vec<Value> {
     let spec = &live["spec"];
     let type_ = spec["type"].as_str().unwrap_or("ClusterIP");
     let inner = format!(
@@ -60,7 +60,7 @@ pub fn of_service(live: &Value, origin: Origin<'_>, node: &str) -> Vec<Value> {
 
 /// Returns the addresses of the rules of an Ingress.
 #[must_use]
-pub fn of_ingress(live: &Value, origin: Origin<'_>) -> Vec<Value> {
+pub fn of_ingress(live: &Value, origin: EndpointOrigin<'_>) -> Vec<Value> {
     let spec = &live["spec"];
     let of_rule = |rule: &Value| {
         let host = text(&rule["host"]);

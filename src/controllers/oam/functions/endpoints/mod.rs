@@ -1,7 +1,7 @@
 //! `query.#CollectServiceEndpoints`: the addresses of the objects of an Application.
 //!
 //! ```text
-//!  entries of trackers ─► Source::of ─► live objects ─► of_service, of_ingress, of_route ─► list of $returns
+//!  entries of trackers ─► EndpointSource::of ─► live objects ─► of_service, of_ingress, of_route ─► list of $returns
 //!                            └► releases of Flux: children by label ──┘
 //! ```
 //!
@@ -23,21 +23,21 @@ use crate::api::oam::ManagedResource;
 use crate::controllers::oam::objects::ObjectId;
 use crate::controllers::oam::trackers::{LOCAL, is_local};
 pub use addresses::{node_address, of_ingress, of_service};
-pub use routes::{Listener, gateway_of, listener, of_route};
+pub use routes::{GatewayListener, gateway_of, listener, of_route};
 
 /// Endpoints that a call returns. With one more, it fails: lists are built up to that one.
 pub const MAX_ENDPOINTS: usize = 1_000;
 
 /// Kinds whose objects have addresses, with a version for lists.
-const KINDS: [(&str, &str, Source); 3] = [
-    ("v1", "Service", Source::Service),
-    ("networking.k8s.io/v1", "Ingress", Source::Ingress),
-    ("gateway.networking.k8s.io/v1", "HTTPRoute", Source::Route),
+const KINDS: [(&str, &str, EndpointSource); 3] = [
+    ("v1", "Service", EndpointSource::Service),
+    ("networking.k8s.io/v1", "Ingress", EndpointSource::Ingress),
+    ("gateway.networking.k8s.io/v1", "HTTPRoute", EndpointSource::Route),
 ];
 
 /// An object that has addresses, or whose children have some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum EndpointSource {
     Service,
     Ingress,
     Route,
@@ -45,7 +45,7 @@ pub enum Source {
     Kustomization,
 }
 
-impl Source {
+impl EndpointSource {
     #[must_use]
     pub fn of(id: &ObjectId) -> Option<Self> {
         let kind = id.group_kind();
@@ -71,7 +71,7 @@ impl Source {
 
 /// The cluster and component of an object, as its endpoints name them.
 #[derive(Clone, Copy, Debug)]
-pub struct Origin<'a> {
+pub struct EndpointOrigin<'a> {
     pub cluster: &'a str,
     pub component: &'a str,
 }
@@ -80,18 +80,18 @@ pub struct Origin<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Children {
     /// Without names.
-    pub kinds: Vec<(ObjectId, Source)>,
+    pub kinds: Vec<(ObjectId, EndpointSource)>,
     pub selector: String,
 }
 
 /// Returns where the children of a live object of a cluster are. `None` for an object with addresses of its own.
 #[must_use]
-pub fn children(source: Source, live: &Value, cluster: &str) -> Option<Children> {
+pub fn children(source: EndpointSource, live: &Value, cluster: &str) -> Option<Children> {
     let group = source.group_of_children()?;
     let ObjectId { namespace, name, .. } = ObjectId::of(live);
     let target = live["spec"]["targetNamespace"].as_str().unwrap_or_default();
     let target = match source {
-        Source::HelmRelease if target.is_empty() => namespace.as_str(),
+        EndpointSource::HelmRelease if target.is_empty() => namespace.as_str(),
         // Its objects name their namespaces.
         _ => target,
     };
@@ -144,12 +144,12 @@ struct Params {
 struct AppParams {
     name: Option<String>,
     namespace: Option<String>,
-    filter: Option<Filter>,
+    filter: Option<EndpointFilter>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Filter {
+struct EndpointFilter {
     cluster: Option<String>,
     cluster_namespace: Option<String>,
     components: Option<Vec<String>>,
@@ -206,7 +206,7 @@ struct Endpoint<'a> {
 
 impl Endpoint<'_> {
     /// Returns the endpoint as KubeVela lists it.
-    fn of(&self, live: &Value, origin: Origin<'_>) -> Value {
+    fn of(&self, live: &Value, origin: EndpointOrigin<'_>) -> Value {
         let mut endpoint = json!({
             "protocol": self.protocol, "appProtocol": self.app_protocol, "host": self.host, "port": self.port,
             "portName": self.port_name,

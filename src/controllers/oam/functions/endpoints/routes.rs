@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::addresses::{HTTP, HTTPS, TCP};
-use super::{Endpoint, MAX_ENDPOINTS, Origin, items, text};
+use super::{Endpoint, EndpointOrigin, MAX_ENDPOINTS, items, text};
 use crate::controllers::oam::dispatch::bookkeeping::annotation;
 use crate::controllers::oam::objects::ObjectId;
 use crate::controllers::oam::trackers::LOCAL;
@@ -15,12 +15,12 @@ const PORTS_MAPPING: &str = "ports-mapping";
 
 /// The protocol and port of a Gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listener {
+pub struct GatewayListener {
     app_protocol: &'static str,
     pub(super) port: u64,
 }
 
-impl Default for Listener {
+impl Default for GatewayListener {
     fn default() -> Self {
         Self {
             app_protocol: HTTP,
@@ -49,7 +49,7 @@ pub fn gateway_of<'r>(route: &'r Value, cluster: &str) -> Option<(ObjectId, Opti
 
 /// Returns the listener of a live Gateway: by its name, or else the first.
 #[must_use]
-pub fn listener(gateway: &Value, name: Option<&str>) -> Option<Listener> {
+pub fn listener(gateway: &Value, name: Option<&str>) -> Option<GatewayListener> {
     let mut listeners = items(&gateway["spec"]["listeners"]);
     let listener = listeners.find(|listener| name.is_none_or(|name| text(&listener["name"]) == name))?;
     let port = listener["port"].as_u64()?;
@@ -59,7 +59,7 @@ pub fn listener(gateway: &Value, name: Option<&str>) -> Option<Listener> {
         let is_mapped = from.parse::<u64>().ok() == Some(port);
         is_mapped.then(|| to.parse::<u64>().ok()).flatten()
     });
-    Some(Listener {
+    Some(GatewayListener {
         app_protocol: if listener["protocol"] == "HTTPS" { HTTPS } else { HTTP },
         port: mapped.next().unwrap_or(port),
     })
@@ -67,7 +67,7 @@ pub fn listener(gateway: &Value, name: Option<&str>) -> Option<Listener> {
 
 /// Returns the addresses of a route, each host with each prefix once.
 #[must_use]
-pub fn of_route(live: &Value, origin: Origin<'_>, listener: Listener) -> Vec<Value> {
+pub fn of_route(live: &Value, origin: EndpointOrigin<'_>, listener: GatewayListener) -> Vec<Value> {
     let spec = &live["spec"];
     let mut seen = HashSet::new();
     let mut endpoints = Vec::new();

@@ -14,7 +14,7 @@ fn object(version: &str, kind: &str, more: Value) -> Value {
     object
 }
 
-const WEB: Origin<'static> = Origin {
+const WEB: EndpointOrigin<'static> = EndpointOrigin {
     cluster: LOCAL,
     component: "web",
 };
@@ -59,7 +59,7 @@ fn an_endpoint_has_the_fields_of_kubevela() {
         "cluster": "east",
         "component": "front",
     });
-    let origin = Origin {
+    let origin = EndpointOrigin {
         cluster: "east",
         component: "front",
     };
@@ -110,7 +110,7 @@ fn no_more_endpoints_are_built_than_show_that_there_are_too_many() {
     for endpoints in [
         of_service(&balanced, WEB, ""),
         of_ingress(&ingress, WEB),
-        of_route(&route, WEB, Listener::default()),
+        of_route(&route, WEB, GatewayListener::default()),
     ] {
         assert_eq!(endpoints.len(), MAX_ENDPOINTS + 1);
     }
@@ -183,7 +183,7 @@ fn a_route_is_reached_by_the_port_of_its_gateway() {
     assert_eq!(short(&of_route(&live, WEB, found)), expected);
     assert_eq!(listener(&gateway, None).unwrap().port, 80);
     assert_eq!(listener(&gateway, Some("lost")), None);
-    assert_eq!(Listener::default().port, 80);
+    assert_eq!(GatewayListener::default().port, 80);
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn ports_of_nodes_are_reached_at_a_gateway_or_else_a_worker_by_an_external_addre
 fn children_of_releases_have_the_labels_of_flux() {
     let release = |spec: Value| {
         let live = object("helm.toolkit.fluxcd.io/v2", "HelmRelease", json!({ "spec": spec }));
-        children(Source::HelmRelease, &live, LOCAL).unwrap()
+        children(EndpointSource::HelmRelease, &live, LOCAL).unwrap()
     };
     let found = release(json!({}));
     assert_eq!(
@@ -234,10 +234,10 @@ fn children_of_releases_have_the_labels_of_flux() {
         "prod"
     );
     let live = object("kustomize.toolkit.fluxcd.io/v1", "Kustomization", json!({}));
-    let found = children(Source::Kustomization, &live, "east").unwrap();
+    let found = children(EndpointSource::Kustomization, &live, "east").unwrap();
     let (route, _) = &found.kinds[2];
     assert_eq!((route.namespace.as_str(), route.cluster.as_str()), ("", "east"));
-    assert_eq!(children(Source::Service, &live, LOCAL), None);
+    assert_eq!(children(EndpointSource::Service, &live, LOCAL), None);
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub struct ObjectSelection {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Deletion {
+pub enum ObjectDeletion {
     One(ObjectId),
     /// Has a namespace and at least one label.
     Matching(ObjectSelection),
@@ -118,10 +118,10 @@ pub fn list(params: &Value) -> Result<ObjectSelection, String> {
 ///
 /// # Errors
 /// The parameters are not valid, or select objects without a label.
-pub fn delete(params: &Value) -> Result<Deletion, String> {
+pub fn delete(params: &Value) -> Result<ObjectDeletion, String> {
     let (params, cluster) = Params::of(params)?;
     let Some(filter) = params.filter else {
-        return object(params.value, &cluster).map(Deletion::One);
+        return object(params.value, &cluster).map(ObjectDeletion::One);
     };
     let ObjectParams { type_, metadata } = object_params(params.value)?;
     let namespaces = [filter.namespace, metadata.unwrap_or_default().namespace];
@@ -135,7 +135,7 @@ pub fn delete(params: &Value) -> Result<Deletion, String> {
             short(&selection.namespace)
         ));
     }
-    Ok(Deletion::Matching(selection))
+    Ok(ObjectDeletion::Matching(selection))
 }
 
 /// Decodes the parameters of `#Patch`. The patch keeps its markers in the parameters.

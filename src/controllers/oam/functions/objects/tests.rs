@@ -58,10 +58,10 @@ fn objects_are_those_of_the_cluster_that_the_parameters_name() {
     let params = json!({"value": value(), "patch": {}, "cluster": "edge"});
     assert_eq!(read(&params), Ok(there.clone()));
     assert_eq!(patch(&params), Ok(there.clone()));
-    assert_eq!(delete(&params), Ok(Deletion::One(there)));
+    assert_eq!(delete(&params), Ok(ObjectDeletion::One(there)));
     let matching = json!({"value": value(), "filter": labels, "cluster": "edge"});
     assert_eq!(list(&matching).unwrap().target().cluster, "edge");
-    let Ok(Deletion::Matching(selection)) = delete(&matching) else {
+    let Ok(ObjectDeletion::Matching(selection)) = delete(&matching) else {
         panic!("not by labels");
     };
     assert_eq!(selection.target().cluster, "edge");
@@ -81,7 +81,7 @@ fn a_list_has_all_namespaces_unless_the_filter_names_one() {
 
 #[test]
 fn a_deletion_is_of_one_object_or_by_labels() {
-    assert_eq!(delete(&json!({"value": value()})).unwrap(), Deletion::One(id()));
+    assert_eq!(delete(&json!({"value": value()})).unwrap(), ObjectDeletion::One(id()));
     let filter = json!({"matchingLabels": {"a": "1"}});
     let matching = delete(&json!({"value": value(), "filter": filter})).unwrap();
     let expected = ObjectSelection {
@@ -91,7 +91,7 @@ fn a_deletion_is_of_one_object_or_by_labels() {
         namespace: "default".to_owned(),
         labels: BTreeMap::from([("a".to_owned(), "1".to_owned())]),
     };
-    assert_eq!(matching, Deletion::Matching(expected));
+    assert_eq!(matching, ObjectDeletion::Matching(expected));
 }
 
 #[test]

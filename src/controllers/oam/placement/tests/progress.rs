@@ -25,11 +25,11 @@ fn check_all(progress: &mut PlacementProgress<'_>, placed: &[PlacedComponent], h
         for index in next {
             let key = placed[index].key();
             let check = if healthy.contains(&key.as_str()) {
-                Check::Healthy {
+                PlacementCheck::Healthy {
                     outputs: Ok(Vec::new()),
                 }
             } else {
-                Check::Unhealthy
+                PlacementCheck::Unhealthy
             };
             progress.record(index, check);
             order.push(key);
@@ -110,14 +110,14 @@ fn values_of_healthy_components_become_inputs_in_the_same_place() {
     let mut progress = PlacementProgress::new(&placed);
     assert_eq!(progress.next_checks(), [0, 1]);
     let outputs = Ok(vec![("host".to_owned(), json!("db-1"))]);
-    progress.record(0, Check::Healthy { outputs });
-    progress.record(1, Check::Unhealthy);
+    progress.record(0, PlacementCheck::Healthy { outputs });
+    progress.record(1, PlacementCheck::Unhealthy);
     assert_eq!(progress.next_checks(), [2]);
     assert_eq!(
         progress.inputs(2),
         Ok(vec![("properties.env.host".to_owned(), json!("db-1"))])
     );
-    progress.record(2, Check::Unhealthy);
+    progress.record(2, PlacementCheck::Unhealthy);
     assert_eq!(to_apply(&progress, &placed), ["local/two//db", "local/one//web"]);
     let DeployEnd::Waiting(message) = progress.finish(Vec::new()) else {
         panic!("waiting");
@@ -130,10 +130,10 @@ fn errors_of_checks_and_of_applying_fail_the_step() {
     let specs = ["a", "b", "c"].map(|name| json!({ "name": name, "type": "t" }));
     let placed = deploy(&specs, &[], &SETTINGS).unwrap();
     let mut progress = PlacementProgress::new(&placed);
-    progress.record(0, Check::Failed("no template".to_owned()));
+    progress.record(0, PlacementCheck::Failed("no template".to_owned()));
     let outputs = Err("output host not found".to_owned());
-    progress.record(1, Check::Healthy { outputs });
-    progress.record(2, Check::Unhealthy);
+    progress.record(1, PlacementCheck::Healthy { outputs });
+    progress.record(2, PlacementCheck::Unhealthy);
     assert_eq!(progress.to_apply(), [0, 2]);
     let end = progress.finish(vec![(0, Applied::Unhealthy), (2, Applied::Failed("denied".to_owned()))]);
     let message = "Found 3 errors. [(error health check from local///a: no template), (error health check from \
@@ -191,7 +191,7 @@ fn a_long_chain_is_checked_in_order() {
 #[test]
 fn results_of_unknown_components_are_ignored() {
     let mut progress = PlacementProgress::new(&[]);
-    progress.record(3, Check::Unhealthy);
+    progress.record(3, PlacementCheck::Unhealthy);
     assert!(progress.inputs(3) == Ok(Vec::new()));
     assert_eq!(progress.finish(vec![(3, Applied::Unhealthy)]), DeployEnd::Succeeded);
 }

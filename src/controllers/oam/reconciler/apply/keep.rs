@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::plan::Applier;
-use super::{AppObjects, ApplyError, Creator, Planned, ToApply, joined};
+use super::{AppObjects, ApplyError, Creator, PlannedWrite, ToApply, joined};
 use crate::api::oam::ManagedResource;
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::ApplyOnceMode;
@@ -26,7 +26,7 @@ pub enum FightKey {
     Recorded(ObjectId),
 }
 
-enum Kept {
+enum KeepOutcome {
     Unchanged,
     Restored,
     /// Fought over; restored at this time.
@@ -52,15 +52,15 @@ impl AppObjects<'_> {
         let (mut errors, mut gone) = (Vec::new(), Vec::new());
         for result in env.concurrently(kept).await {
             match result {
-                Ok(Kept::Unchanged) => {}
-                Ok(Kept::Restored) => metrics.count_restored(),
-                Ok(Kept::Later { after, warning }) => {
+                Ok(KeepOutcome::Unchanged) => {}
+                Ok(KeepOutcome::Restored) => metrics.count_restored(),
+                Ok(KeepOutcome::Later { after, warning }) => {
                     outcome.look_again_in(after);
                     if let Some(warning) = warning {
                         outcome.warn("FailedStateKeep", warning);
                     }
                 }
-                Ok(Kept::Gone(entry)) => gone.push(*entry),
+                Ok(KeepOutcome::Gone(entry)) => gone.push(*entry),
                 Err(error) => errors.push(error),
             }
         }
@@ -87,19 +87,19 @@ impl AppObjects<'_> {
 }
 
 impl Applier<'_> {
-    async fn keep_object(&self, entry: ManagedResource) -> Result<Kept, ApplyError> {
+    async fn keep_object(&self, entry: ManagedResource) -> Result<KeepOutcome, ApplyError> {
         let id = ObjectId::of_entry(&entry);
         let objects = &self.cluster.objects;
         if entry.deleted {
             return self.delete_again(&id).await;
         }
         let Some(manifest) = entry.raw.as_ref().and_then(|raw| raw.parse().ok()) else {
-            return Ok(Kept::Unchanged);
+            return Ok(KeepOutcome::Unchanged);
         };
         if self.env.options().apply_once == ApplyOnceMode::On {
             let live = objects.get(&id).await.map_err(ApplyError::Get)?;
             if live.is_some() {
-                return Ok(Kept::Unchanged);
+                return Ok(KeepOutcome::Unchanged);
             }
         }
         let strategy = self.policies.apply_once.strategy(&PolicyTarget::of(&manifest));
@@ -113,22 +113,22 @@ impl Applier<'_> {
         };
         let planned = self.plan_object(object, Occasion::StateKeep).await?;
         match &planned.decision {
-            DispatchDecision::Nothing => Ok(Kept::Unchanged),
+            DispatchDecision::Nothing => Ok(KeepOutcome::Unchanged),
             DispatchDecision::Record(_) => {
                 let key = FightKey::Recorded(planned.id.clone());
                 Ok(match self.restore(&planned, &key).await? {
                     // No fight: the value of the other manager stays.
-                    Kept::Later { after, .. } => Kept::Later { after, warning: None },
-                    _ => Kept::Unchanged,
+                    KeepOutcome::Later { after, .. } => KeepOutcome::Later { after, warning: None },
+                    _ => KeepOutcome::Unchanged,
                 })
             }
             // The cache may not have the object, if its labels were removed.
             DispatchDecision::Create(_) if is_applied_once => {
                 let live = objects.get(&planned.id).await.map_err(ApplyError::Get)?;
                 Ok(if live.is_none() {
-                    Kept::Gone(Box::new(entry))
+                    KeepOutcome::Gone(Box::new(entry))
                 } else {
-                    Kept::Unchanged
+                    KeepOutcome::Unchanged
                 })
             }
             _ => self.restore(&planned, &FightKey::Restored(planned.id.clone())).await,
@@ -136,7 +136,7 @@ impl Applier<'_> {
     }
 
     /// Deletes an object that the workflow has deleted, if it still belongs to the Application.
-    async fn delete_again(&self, id: &ObjectId) -> Result<Kept, ApplyError> {
+    async fn delete_again(&self, id: &ObjectId) -> Result<KeepOutcome, ApplyError> {
         let objects = &self.cluster.objects;
         let live = match objects.cached(id) {
             // Without the label of an Application, it is not ours.
@@ -155,11 +155,11 @@ impl Applier<'_> {
             let deleted = objects.delete(id, uid).await;
             deleted.map_err(ApplyError::Delete)?;
         }
-        Ok(Kept::Unchanged)
+        Ok(KeepOutcome::Unchanged)
     }
 
     /// Restores an object, unless it is fought over. Writes are counted under `key`.
-    async fn restore(&self, planned: &Planned, key: &FightKey) -> Result<Kept, ApplyError> {
+    async fn restore(&self, planned: &PlannedWrite, key: &FightKey) -> Result<KeepOutcome, ApplyError> {
         let now = Timestamp::now();
         let restore = self.env.reconciler.fights.lock().restore(key, now);
         match restore {
@@ -168,7 +168,7 @@ impl Applier<'_> {
                 if written.is_err() {
                     self.env.reconciler.fights.lock().take_back(key);
                 }
-                written.map(|_| Kept::Restored)
+                written.map(|_| KeepOutcome::Restored)
             }
             Restore::At { time, is_new } => {
                 let after = time.duration_since(now).try_into().unwrap_or_default();
@@ -177,7 +177,7 @@ impl Applier<'_> {
                 } else {
                     None
                 };
-                Ok(Kept::Later { after, warning })
+                Ok(KeepOutcome::Later { after, warning })
             }
         }
     }

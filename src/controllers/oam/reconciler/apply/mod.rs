@@ -48,7 +48,7 @@ pub(super) enum Creator {
     Policy,
 }
 
-struct Planned {
+struct PlannedWrite {
     id: ObjectId,
     object: ToApply,
     occasion: Occasion,
@@ -128,11 +128,11 @@ impl<'p> AppObjects<'p> {
                 Err(message) => results.push(Err(message)),
             }
         }
-        let planned: Vec<&Planned> = accepted.iter().map(|(_, planned)| planned).collect();
+        let planned: Vec<&PlannedWrite> = accepted.iter().map(|(_, planned)| planned).collect();
         self.record_all(revision, policies, &planned).await?;
         for wave in waves(accepted, |(_, planned)| &planned.object.manifest) {
             let applier = self.applier(policies);
-            let write = |(batch, planned): (usize, Planned)| {
+            let write = |(batch, planned): (usize, PlannedWrite)| {
                 let written = async move {
                     let live = applier.write(&planned).await;
                     (batch, live.map(|live| (planned.id, live)))
@@ -215,7 +215,7 @@ impl<'p> AppObjects<'p> {
         resources.collect()
     }
 
-    async fn record_all(&mut self, revision: &str, policies: &Policies, planned: &[&Planned]) -> Result<(), Stop> {
+    async fn record_all(&mut self, revision: &str, policies: &Policies, planned: &[&PlannedWrite]) -> Result<(), Stop> {
         let (mut root, mut versioned) = (Vec::new(), Vec::new());
         for planned in planned {
             if planned.object.creator == Creator::Policy {
@@ -241,7 +241,7 @@ impl<'p> AppObjects<'p> {
 
     /// Returns true for a Namespace or CRD that was taken over, unless a rule of garbage collection names it. Its
     /// deletion would delete objects that the Application never had.
-    fn is_released_at_end(&self, policies: &Policies, planned: &Planned) -> bool {
+    fn is_released_at_end(&self, policies: &Policies, planned: &PlannedWrite) -> bool {
         let target = PolicyTarget::of(&planned.object.manifest);
         if !holds_others(&planned.id) || policies.garbage_collect.has_strategy(&target) {
             return false;
@@ -250,7 +250,7 @@ impl<'p> AppObjects<'p> {
         planned.is_taken_over || entries.any(|entry| planned.id.is_of(entry) && entry.skip_gc)
     }
 
-    fn entry(&self, policies: &Policies, planned: &Planned, skip_gc: bool) -> Result<ManagedResource, Failure> {
+    fn entry(&self, policies: &Policies, planned: &PlannedWrite, skip_gc: bool) -> Result<ManagedResource, Failure> {
         let omits_manifest =
             policies.apply_once.omits_manifests() || self.env.options().apply_once == ApplyOnceMode::Force;
         let raw = if omits_manifest {

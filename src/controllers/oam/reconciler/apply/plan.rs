@@ -4,13 +4,13 @@ use futures::FutureExt;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{ApplyError, Planned, ToApply, joined};
+use super::{ApplyError, PlannedWrite, ToApply, joined};
 use crate::api::oam::labels;
 use crate::budget::leave_runtime_if_large;
 use crate::controllers::oam::dispatch::admission::check_release;
 use crate::controllers::oam::dispatch::bookkeeping::label;
 use crate::controllers::oam::dispatch::decide::{
-    DispatchDecision, DispatchRequest, Identity, ObjectPolicy, Occasion, decide,
+    DispatchDecision, DispatchRequest, ObjectIdentity, ObjectPolicy, Occasion, decide,
 };
 use crate::controllers::oam::objects::{CachedObject, ObjectId};
 use crate::controllers::oam::policies::Policies;
@@ -28,7 +28,7 @@ pub(super) struct Applier<'x> {
 }
 
 impl Applier<'_> {
-    pub(super) async fn plan(&self, objects: Vec<ToApply>) -> Result<Vec<Planned>, String> {
+    pub(super) async fn plan(&self, objects: Vec<ToApply>) -> Result<Vec<PlannedWrite>, String> {
         let env = self.env;
         let objects = objects.into_iter().map(|object| self.clear_namespace(object).boxed());
         let objects = env.concurrently(objects.collect()).await;
@@ -36,7 +36,7 @@ impl Applier<'_> {
         let manifests = objects.iter().map(|object| (object.id(), &object.manifest));
         self.cluster.check_admission(self.inventory, manifests)?;
         for object in &objects {
-            check_release(&Identity::of(&object.manifest)).map_err(|forbidden| forbidden.to_string())?;
+            check_release(&ObjectIdentity::of(&object.manifest)).map_err(|forbidden| forbidden.to_string())?;
         }
         let planned = objects
             .into_iter()
@@ -72,7 +72,7 @@ impl Applier<'_> {
 
     /// Decides by the cache. A create request checks absence, unless a policy gives a meaning to an object without the
     /// labels of an Application, which the cache does not have.
-    pub(super) async fn plan_object(&self, object: ToApply, occasion: Occasion) -> Result<Planned, ApplyError> {
+    pub(super) async fn plan_object(&self, object: ToApply, occasion: Occasion) -> Result<PlannedWrite, ApplyError> {
         let id = object.id();
         let objects = &self.cluster.objects;
         let policy = ObjectPolicy::of(self.policies, &object.manifest, occasion);
@@ -91,7 +91,7 @@ impl Applier<'_> {
         id: ObjectId,
         live: Option<&Value>,
         occasion: Occasion,
-    ) -> Result<Planned, ApplyError> {
+    ) -> Result<PlannedWrite, ApplyError> {
         if let Some(live) = live {
             let checked = self.cluster.check_record(&id.cluster, live);
             checked.map_err(ApplyError::Record)?;
@@ -118,7 +118,7 @@ impl Applier<'_> {
         if decision.changes_replicas() && options.respects_autoscalers && self.is_autoscaled(&id).await? {
             decision = decide_if(true).map_err(ApplyError::Refused)?;
         }
-        Ok(Planned {
+        Ok(PlannedWrite {
             is_taken_over: live.is_some_and(|live| label(live, labels::APP_NAME).is_none_or(str::is_empty)),
             id,
             object,
@@ -149,7 +149,7 @@ fn split<T, E>(results: Vec<Result<T, E>>) -> (Vec<T>, Vec<E>) {
 }
 
 /// Returns the namespaces that a batch creates, with their clusters: objects in them can't be checked before.
-fn namespaces_created(planned: &[Planned]) -> HashSet<(&str, &str)> {
+fn namespaces_created(planned: &[PlannedWrite]) -> HashSet<(&str, &str)> {
     let creates = planned
         .iter()
         .filter(|planned| matches!(planned.decision, DispatchDecision::Create(_)));

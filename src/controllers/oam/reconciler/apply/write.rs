@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::plan::Applier;
-use super::{ApplyError, Planned};
+use super::{ApplyError, PlannedWrite};
 use crate::controllers::oam::dispatch::decide::DispatchDecision;
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
 
@@ -16,7 +16,7 @@ const RECREATE_POLL: Duration = Duration::from_millis(500);
 
 impl Applier<'_> {
     /// Checks a write. An object that exists although the cache does not have it is read and decided about.
-    pub(super) fn dry_run<'p>(&'p self, planned: &'p Planned) -> BoxFuture<'p, Result<(), ApplyError>> {
+    pub(super) fn dry_run<'p>(&'p self, planned: &'p PlannedWrite) -> BoxFuture<'p, Result<(), ApplyError>> {
         let objects = &self.cluster.objects;
         async move {
             match &planned.decision {
@@ -41,7 +41,7 @@ impl Applier<'_> {
     }
 
     /// Writes an object as decided. Returns it as stored, if it was written.
-    pub(super) async fn write(&self, planned: &Planned) -> Result<Option<Value>, ApplyError> {
+    pub(super) async fn write(&self, planned: &PlannedWrite) -> Result<Option<Value>, ApplyError> {
         let mut decision = planned.decision.clone();
         for _ in 0..3 {
             match self.try_write(&planned.id, &decision).await {
@@ -61,7 +61,7 @@ impl Applier<'_> {
 
     /// Decides about an object whose creation is refused. The refusal stands if the object does not exist: a quota, a
     /// webhook or the schema refuse a manifest that is only a change of an existing object.
-    async fn decide_again(&self, planned: &Planned, refusal: ObjectError) -> Result<Planned, ApplyError> {
+    async fn decide_again(&self, planned: &PlannedWrite, refusal: ObjectError) -> Result<PlannedWrite, ApplyError> {
         let is_taken = matches!(&refusal, ObjectError::Api(error) if error.is_conflict());
         match self.read_and_decide(planned).await? {
             (false, _) if !is_taken => Err(ApplyError::Create(refusal)),
@@ -70,7 +70,7 @@ impl Applier<'_> {
     }
 
     /// Reads an object, and decides about it. Returns true if it exists.
-    async fn read_and_decide(&self, planned: &Planned) -> Result<(bool, Planned), ApplyError> {
+    async fn read_and_decide(&self, planned: &PlannedWrite) -> Result<(bool, PlannedWrite), ApplyError> {
         let live = self.cluster.objects.read(&planned.id).await.map_err(ApplyError::Get)?;
         let (object, id) = (planned.object.clone(), planned.id.clone());
         let again = self.decide_with(object, id, live.as_ref(), planned.occasion);

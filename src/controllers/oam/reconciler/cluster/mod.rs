@@ -16,7 +16,7 @@ use super::failure::{Failure, FailureKind, Stop};
 use super::observed::Observed;
 use crate::controllers::oam::collect::is_managed;
 use crate::controllers::oam::dispatch::admission::{Forbidden, check_control};
-use crate::controllers::oam::dispatch::decide::Identity as ManifestIdentity;
+use crate::controllers::oam::dispatch::decide::ObjectIdentity as ManifestIdentity;
 use crate::controllers::oam::objects::{CacheScope, ObjectId, Objects};
 use crate::controllers::oam::rights::{Identity, Impersonation, ResourceAccess, identity};
 use crate::controllers::oam::trackers::{Inventory, LOCAL, ResourceKey};

@@ -12,11 +12,11 @@ pub struct ClusterPasses(Arc<Shared>);
 struct Shared {
     total: usize,
     per_cluster: usize,
-    running: Mutex<Running>,
+    running: Mutex<RunningPasses>,
 }
 
 #[derive(Default)]
-struct Running {
+struct RunningPasses {
     all: usize,
     by_cluster: HashMap<String, usize>,
 }

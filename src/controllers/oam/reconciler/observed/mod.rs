@@ -14,7 +14,7 @@ use super::revise::Revision;
 use crate::api::Partial;
 use crate::api::oam::{Application, ApplicationStatus, labels};
 use crate::controllers::FIELD_MANAGER;
-use crate::controllers::oam::cache::Decoded;
+use crate::controllers::oam::cache::DecodedApplication;
 use crate::controllers::oam::revisions::Packed;
 use crate::controllers::oam::trackers::AppIdentity;
 use crate::runtime::kube_client::{ApiError, call};
@@ -111,7 +111,7 @@ impl Observed {
         let Ok(Some(live)) = env.reconciler.read_application(env.name).await else {
             return Ok(false);
         };
-        let Decoded { app, too_large } = live;
+        let DecodedApplication { app, too_large } = live;
         let is_same =
             app.metadata.uid == self.app.metadata.uid && app.status.as_ref().map(fields).unwrap_or_default() == *before;
         if is_same {
@@ -121,7 +121,7 @@ impl Observed {
     }
 
     fn assume(&self, env: &Env<'_>) {
-        let decoded = Decoded {
+        let decoded = DecodedApplication {
             app: self.app.clone(),
             too_large: self.too_large,
         };

@@ -5,7 +5,7 @@ use kube::{Api, ResourceExt};
 
 use crate::api::oam::ResourceTracker;
 use crate::api::{Guarded, NamespacedName};
-use crate::controllers::oam::cache::{CachedTracker, Decoded};
+use crate::controllers::oam::cache::{CachedTracker, DecodedApplication};
 use crate::controllers::oam::reconciler::env::Env;
 use crate::controllers::oam::reconciler::failure::{Failure, FailureKind, Stop};
 use crate::controllers::oam::reconciler::observed::Observed;
@@ -15,7 +15,7 @@ use crate::runtime::kube_client::call;
 use crate::runtime::watch::Cached;
 
 impl Observed {
-    pub fn of(Decoded { app, too_large }: Decoded) -> Self {
+    pub fn of(DecodedApplication { app, too_large }: DecodedApplication) -> Self {
         Self {
             app,
             too_large,

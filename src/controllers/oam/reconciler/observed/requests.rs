@@ -15,13 +15,13 @@ pub const RECONCILE_INTERVAL: &str = "app.oam.dev/reconcile-interval";
 const MIN_INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Restart {
+pub enum RestartRequest {
     Once(Timestamp),
     /// The request stays for the runs that follow.
     AfterEachRun(Timestamp),
 }
 
-impl Restart {
+impl RestartRequest {
     /// Parses a request. `end` is the end of the last run. Returns `None` if there is nothing to schedule.
     pub fn parse(text: &str, now: Timestamp, end: Option<Timestamp>) -> Option<Self> {
         let text = text.trim();
@@ -74,28 +74,31 @@ mod tests {
     }
 
     #[rstest]
-    #[case::now("true", Some(Restart::Once(at("2026-01-02T03:00:00Z"))))]
-    #[case::at_a_time("2026-01-03T00:00:00Z", Some(Restart::Once(at("2026-01-03T00:00:00Z"))))]
-    #[case::each_hour("1h", Some(Restart::AfterEachRun(at("2026-01-02T02:30:00Z"))))]
-    #[case::at_most_each_ten_seconds("1ms", Some(Restart::AfterEachRun(at("2026-01-02T01:30:10Z"))))]
+    #[case::now("true", Some(RestartRequest::Once(at("2026-01-02T03:00:00Z"))))]
+    #[case::at_a_time("2026-01-03T00:00:00Z", Some(RestartRequest::Once(at("2026-01-03T00:00:00Z"))))]
+    #[case::each_hour("1h", Some(RestartRequest::AfterEachRun(at("2026-01-02T02:30:00Z"))))]
+    #[case::at_most_each_ten_seconds("1ms", Some(RestartRequest::AfterEachRun(at("2026-01-02T01:30:10Z"))))]
     #[case::negative("-1h", None)]
     #[case::unknown("false", None)]
-    fn a_restart_is_requested_once_or_after_each_run(#[case] text: &str, #[case] expected: Option<Restart>) {
+    fn a_restart_is_requested_once_or_after_each_run(#[case] text: &str, #[case] expected: Option<RestartRequest>) {
         let (now, end) = (at("2026-01-02T03:00:00Z"), at("2026-01-02T01:30:00Z"));
-        assert_eq!(Restart::parse(text, now, Some(end)), expected);
+        assert_eq!(RestartRequest::parse(text, now, Some(end)), expected);
     }
 
     #[test]
     fn a_restart_that_is_requested_in_the_second_in_which_a_run_ended_comes_after_it() {
         let end = at("2026-01-02T03:00:00Z");
-        let expected = Restart::Once(at("2026-01-02T03:00:01Z"));
-        assert_eq!(Restart::parse("true", end, Some(end)), Some(expected));
+        let expected = RestartRequest::Once(at("2026-01-02T03:00:01Z"));
+        assert_eq!(RestartRequest::parse("true", end, Some(end)), Some(expected));
     }
 
     #[test]
     fn a_run_that_has_not_ended_is_not_repeated() {
         let now = at("2026-01-02T03:00:00Z");
-        assert_eq!(Restart::parse("1h", now, None), None);
-        assert_eq!(Restart::parse("true", now, None), Some(Restart::Once(now)));
+        assert_eq!(RestartRequest::parse("1h", now, None), None);
+        assert_eq!(
+            RestartRequest::parse("true", now, None),
+            Some(RestartRequest::Once(now))
+        );
     }
 }

@@ -13,7 +13,7 @@ use services::Services;
 
 /// A change of conditions or phase, in the order in which stages come to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum OutcomeChange {
     /// A stage has succeeded. An event says so, if it is news.
     Succeeded {
         condition: &'static str,
@@ -35,7 +35,7 @@ pub(super) enum Change {
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) before: ApplicationStatus,
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<OutcomeChange>,
     pub(super) observed_generation: Option<i64>,
     pub(super) latest_revision: Option<LatestRevision>,
     pub(super) workflow: Option<WorkflowStatus>,
@@ -73,7 +73,7 @@ impl Outcome {
     }
 
     pub(super) fn succeeded(&mut self, condition: &'static str, reason: &'static str, note: &'static str) {
-        self.changes.push(Change::Succeeded {
+        self.changes.push(OutcomeChange::Succeeded {
             condition,
             reason,
             note,
@@ -81,7 +81,7 @@ impl Outcome {
     }
 
     pub(super) fn in_phase(&mut self, phase: &'static str) {
-        self.changes.push(Change::Phase(phase));
+        self.changes.push(OutcomeChange::Phase(phase));
     }
 
     pub(super) fn warn(&mut self, reason: &'static str, note: impl Into<String>) {

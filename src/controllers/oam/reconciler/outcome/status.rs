@@ -8,7 +8,7 @@ use crate::api::oam::{ApplicationStatus, Condition};
 use crate::controllers::oam::parse::Unsupported;
 use crate::controllers::oam::reconciler::conditions::{self, PARSED, POLICY, READY, RENDER, REVISION, phase};
 use crate::controllers::oam::reconciler::failure::Failure;
-use crate::controllers::oam::reconciler::outcome::{Change, Outcome};
+use crate::controllers::oam::reconciler::outcome::{Outcome, OutcomeChange};
 use crate::runtime::events::Event;
 
 const AVAILABLE: &str = "Available";
@@ -80,9 +80,9 @@ pub fn build_refused(
     }
 }
 
-fn apply(status: &mut ApplicationStatus, change: &Change, now: Timestamp, events: &mut Vec<Event>) {
+fn apply(status: &mut ApplicationStatus, change: &OutcomeChange, now: Timestamp, events: &mut Vec<Event>) {
     match change {
-        Change::Succeeded {
+        OutcomeChange::Succeeded {
             condition,
             reason,
             note,
@@ -92,18 +92,18 @@ fn apply(status: &mut ApplicationStatus, change: &Change, now: Timestamp, events
                 events.push(Event::normal(reason, *note));
             }
         }
-        Change::Failed { condition, message } => {
+        OutcomeChange::Failed { condition, message } => {
             set(status, condition, "False", ERROR, message, now);
         }
-        Change::Deleting(message) => {
+        OutcomeChange::Deleting(message) => {
             set(status, READY, "False", DELETING, message, now);
         }
-        Change::Removed(type_) => status.conditions.retain(|condition| condition.type_ != *type_),
-        Change::Restarted => {
+        OutcomeChange::Removed(type_) => status.conditions.retain(|condition| condition.type_ != *type_),
+        OutcomeChange::Restarted => {
             let stays = |condition: &Condition| [PARSED, REVISION, POLICY, RENDER].contains(&condition.type_.as_str());
             status.conditions.retain(stays);
         }
-        Change::Phase(phase) => (*phase).clone_into(&mut status.phase),
+        OutcomeChange::Phase(phase) => (*phase).clone_into(&mut status.phase),
     }
 }
 
@@ -161,12 +161,12 @@ mod tests {
         build(&outcome, NOW).status
     }
 
-    const PARSED_NOW: Change = Change::Succeeded {
+    const PARSED_NOW: OutcomeChange = OutcomeChange::Succeeded {
         condition: PARSED,
         reason: "Parsed",
         note: "",
     };
-    const DEPLOYED: Change = Change::Succeeded {
+    const DEPLOYED: OutcomeChange = OutcomeChange::Succeeded {
         condition: READY,
         reason: "Deployed",
         note: "",
@@ -177,22 +177,22 @@ mod tests {
     #[case::known_success(vec![DEPLOYED], (phase::RUNNING, vec![(READY, "True")]), vec![])]
     #[case::news(vec![PARSED_NOW], (phase::RUNNING, vec![(READY, "True"), (PARSED, "True")]), vec!["Parsed"])]
     #[case::a_new_run_deploys_again(
-        vec![PARSED_NOW, Change::Restarted, Change::Phase(phase::RUNNING_WORKFLOW), DEPLOYED],
+        vec![PARSED_NOW, OutcomeChange::Restarted, OutcomeChange::Phase(phase::RUNNING_WORKFLOW), DEPLOYED],
         (phase::RUNNING_WORKFLOW, vec![(PARSED, "True"), (READY, "True")]),
         vec!["Parsed", "Deployed"],
     )]
     #[case::a_collection_waits(
-        vec![Change::Deleting("Waiting for Service web".to_owned())],
+        vec![OutcomeChange::Deleting("Waiting for Service web".to_owned())],
         (phase::RUNNING, vec![(READY, "False")]),
         vec![],
     )]
     #[case::a_state_that_is_not_kept(
-        vec![Change::Failed { condition: conditions::STATE_KEEP, message: "no".to_owned() }, DEPLOYED],
+        vec![OutcomeChange::Failed { condition: conditions::STATE_KEEP, message: "no".to_owned() }, DEPLOYED],
         (phase::RUNNING, vec![(READY, "True"), (conditions::STATE_KEEP, "False")]),
         vec![],
     )]
     fn a_status_follows_from_what_the_stages_found(
-        #[case] changes: Vec<Change>,
+        #[case] changes: Vec<OutcomeChange>,
         #[case] expected: (&str, Vec<(&str, &str)>),
         #[case] announced: Vec<&str>,
     ) {

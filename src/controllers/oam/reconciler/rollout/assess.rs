@@ -14,7 +14,7 @@ use crate::controllers::oam::trackers::ResourceKey;
 
 /// The objects that the components of a version consist of. It decides what may be deleted.
 #[derive(Debug)]
-pub enum Declared {
+pub enum DeclaredObjects {
     Complete(HashSet<ResourceKey>),
     /// Nothing may be deleted: an object that seems to be dropped may belong to a component that could not be rendered.
     Unknown {
@@ -22,7 +22,7 @@ pub enum Declared {
     },
 }
 
-impl Declared {
+impl DeclaredObjects {
     fn of(placed: &PlacedComponents) -> Self {
         match &placed.unknown {
             Some(cause) => Self::Unknown { cause: cause.clone() },
@@ -49,9 +49,9 @@ impl Declared {
 
 impl Rollout<'_, '_> {
     /// `shown` are the services in their known order.
-    pub async fn assess(&mut self, shown: &[ServiceStatus]) -> Result<Declared, Stop> {
+    pub async fn assess(&mut self, shown: &[ServiceStatus]) -> Result<DeclaredObjects, Stop> {
         let all = self.placed(Steps::Run).await?;
-        let mut declared = Declared::of(&all);
+        let mut declared = DeclaredObjects::of(&all);
         let mut services = Vec::new();
         let namespace = &self.env().name.namespace;
         for placed in &all.placed {
@@ -110,9 +110,9 @@ impl Rollout<'_, '_> {
             });
     }
 
-    pub async fn declare_all(&mut self) -> Result<Declared, Stop> {
+    pub async fn declare_all(&mut self) -> Result<DeclaredObjects, Stop> {
         let all = self.placed(Steps::All).await?;
-        let mut declared = Declared::of(&all);
+        let mut declared = DeclaredObjects::of(&all);
         for placed in &all.placed {
             match self.target.render(self.objects, placed).await {
                 Ok(objects) => declared.add(self.objects, &objects).await,

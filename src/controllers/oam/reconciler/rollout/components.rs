@@ -1,11 +1,12 @@
 //! Functions of `vela/oam`, with which templates of steps deploy components.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
 use super::render::Placed;
-use super::{Deployment, Rollout};
+use super::{ComponentDeployment, Rollout};
 use crate::controllers::oam::functions::components::{ComponentCall, component_call, listed, named, without_values};
 use crate::controllers::oam::placement::{DeployEnd, Deployer, PlacedComponent, RemainingParameters};
 use crate::controllers::oam::reconciler::failure::Stop;
@@ -68,10 +69,10 @@ impl Rollout<'_, '_> {
     /// Applies a component as the template of a step gives it.
     async fn apply_component(&mut self, params: &Value) -> Result<Answer, Stop> {
         let (component, objects, waits) = match self.prepare_component(params).await? {
-            Ok(prepared) => prepared,
-            Err(answer) => return Ok(answer),
+            ControlFlow::Continue(prepared) => prepared,
+            ControlFlow::Break(answer) => return Ok(answer),
         };
-        let deployment = Deployment {
+        let deployment = ComponentDeployment {
             index: 0,
             component,
             objects,
@@ -96,8 +97,8 @@ impl Rollout<'_, '_> {
 
     async fn render_component(&self, params: &Value) -> Result<Answer, Stop> {
         let (_, objects, _) = match self.prepare_component(params).await? {
-            Ok(prepared) => prepared,
-            Err(answer) => return Ok(answer),
+            ControlFlow::Continue(prepared) => prepared,
+            ControlFlow::Break(answer) => return Ok(answer),
         };
         let outputs = objects.objects.into_iter().filter(|object| !object.key.is_empty());
         let outputs: Map<String, Value> = outputs.map(|object| (object.key, object.manifest)).collect();
@@ -106,21 +107,22 @@ impl Rollout<'_, '_> {
         ))
     }
 
-    /// Renders a component. True beside it if the call waits until it is healthy. Otherwise returns the answer to the call.
+    /// Renders a component. True beside it if the call waits until it is healthy. Otherwise breaks with the answer to the
+    /// call.
     async fn prepare_component(
         &self,
         params: &Value,
-    ) -> Result<Result<(Placed, ComponentObjects, bool), Answer>, Stop> {
+    ) -> Result<ControlFlow<Answer, (Placed, ComponentObjects, bool)>, Stop> {
         let ComponentCall {
             component,
             place,
             waits,
         } = match component_call(params) {
             Ok(call) => call,
-            Err(message) => return Ok(Err(Answer::failed(message))),
+            Err(message) => return Ok(ControlFlow::Break(Answer::failed(message))),
         };
         if let Some(problem) = self.unreachable(&place) {
-            return Ok(Err(Answer::Waiting(crate::text::sanitize(&problem))));
+            return Ok(ControlFlow::Break(Answer::Waiting(crate::text::sanitize(&problem))));
         }
         let placed = PlacedComponent {
             component: Arc::new(component),
@@ -128,11 +130,11 @@ impl Rollout<'_, '_> {
         };
         let component = match self.place(&placed, &[]).await? {
             Ok(component) => component,
-            Err(message) => return Ok(Err(Answer::failed(message))),
+            Err(message) => return Ok(ControlFlow::Break(Answer::failed(message))),
         };
-        let rendered = self.render_or_stop(&component).await?;
-        Ok(rendered
-            .map(|objects| (component, objects, waits))
-            .map_err(Answer::failed))
+        Ok(match self.render_or_stop(&component).await? {
+            Ok(objects) => ControlFlow::Continue((component, objects, waits)),
+            Err(message) => ControlFlow::Break(Answer::failed(message)),
+        })
     }
 }

@@ -206,7 +206,7 @@ impl Assessor<'_> {
             });
         };
         let component_type = &placed.component.component.type_;
-        let templates = health::StatusTemplates {
+        let templates = health::HealthTemplates {
             definition: part
                 .split_once('/')
                 .map_or(component_type, |(_, trait_type)| trait_type),

@@ -19,7 +19,7 @@ use crate::controllers::oam::dispatch::order::{Stage, stages};
 use crate::controllers::oam::parse::calls_functions;
 use crate::controllers::oam::render::release::ComponentObjects;
 use crate::controllers::oam::workflow::ValueStore;
-pub(super) use assess::Declared;
+pub(super) use assess::DeclaredObjects;
 use health::{Assessor, PostTraits};
 pub(super) use placed::{PlacedComponents, Steps, completed_steps};
 use render::{Placed, RenderError, Target};
@@ -35,7 +35,7 @@ const WAITING_RETRY: std::time::Duration = std::time::Duration::from_secs(5);
 /// The message of a component whose traits are applied once more.
 const OTHER_STATUS: &str = "waiting for traits to see the status of the workload";
 
-pub(super) struct Deployment {
+pub(super) struct ComponentDeployment {
     /// The step, or the place among the components of a step.
     pub(super) index: usize,
     pub(super) component: Placed,
@@ -80,9 +80,9 @@ impl<'x> Rollout<'x, '_> {
     /// Deploys stage by stage, `parallelism` components at the same time; each needs the stage before to be healthy.
     pub(super) async fn deploy(
         &mut self,
-        deployments: Vec<Deployment>,
+        deployments: Vec<ComponentDeployment>,
         parallelism: Option<usize>,
-    ) -> Result<Vec<(Deployment, Result<ServiceStatus, String>)>, Stop> {
+    ) -> Result<Vec<(ComponentDeployment, Result<ServiceStatus, String>)>, Stop> {
         let mut results = Vec::new();
         let mut remaining = deployments;
         for stage in [Stage::PreDispatch, Stage::DefaultDispatch] {
@@ -170,7 +170,7 @@ impl<'x> Rollout<'x, '_> {
                 }
                 Err(error) => return Err(error.into_stop(failed)),
             };
-            let deployment = Deployment {
+            let deployment = ComponentDeployment {
                 index: 0,
                 component: placed.clone(),
                 objects,
@@ -220,7 +220,7 @@ fn unknown_cause(component: &str, message: &str) -> String {
     format!("component {component} can't be rendered: {message}")
 }
 
-fn batch(deployment: &Deployment, stage: Stage) -> Vec<ToApply> {
+fn batch(deployment: &ComponentDeployment, stage: Stage) -> Vec<ToApply> {
     let objects = deployment.objects.objects.iter().map(|object| (object.stage, object));
     let of_stage = stages(objects).into_iter().find(|(name, _)| *name == stage);
     let objects = of_stage.map(|(_, objects)| objects).unwrap_or_default();

@@ -1,7 +1,7 @@
 use serde_json::{Map, Value, json};
 
 use super::render::RenderError;
-use super::{Deployment, Rollout};
+use super::{ComponentDeployment, Rollout};
 use crate::api::oam::StepOutput;
 use crate::controllers::oam::reconciler::failure::Stop;
 use crate::controllers::oam::render::clean_errors;
@@ -15,7 +15,7 @@ impl Rollout<'_, '_> {
     /// Uses live objects. `None` if an output may come from a trait of the last stage that is not applied yet.
     pub async fn outputs(
         &self,
-        deployment: &Deployment,
+        deployment: &ComponentDeployment,
         outputs: &[StepOutput],
     ) -> Result<Option<Vec<Result<Value, String>>>, Stop> {
         let mut values = Vec::new();
@@ -46,7 +46,11 @@ impl Rollout<'_, '_> {
     }
 
     /// Adds the live objects of traits of the last stage. Returns false if one of them does not exist yet.
-    async fn add_post_traits(&self, deployment: &Deployment, scope: &mut Map<String, Value>) -> Result<bool, Stop> {
+    async fn add_post_traits(
+        &self,
+        deployment: &ComponentDeployment,
+        scope: &mut Map<String, Value>,
+    ) -> Result<bool, Stop> {
         let placed = &deployment.component;
         let settings = self.target.current.release.settings;
         let mut traits = placed.component.traits.iter();

@@ -2,12 +2,12 @@ use serde_json::{Value, json};
 
 use super::health::PostTraits;
 use super::render::{Placed, with_inputs};
-use super::{Deployment, Rollout};
+use super::{ComponentDeployment, Rollout};
 use crate::api::oam::{Component, ServiceStatus};
 use crate::controllers::oam::clusters::ClusterError;
 use crate::controllers::oam::parse::{Definitions, calls_functions};
 use crate::controllers::oam::placement::{
-    Applied, Check, DeployEnd, DeployParameters, Place, PlacedComponent, PlacementProgress, deployments,
+    Applied, DeployEnd, DeployParameters, Place, PlacedComponent, PlacementCheck, PlacementProgress, deployments,
 };
 use crate::controllers::oam::reconciler::failure::Stop;
 use crate::controllers::oam::reconciler::outcome::services::service_of;
@@ -60,7 +60,7 @@ impl Rollout<'_, '_> {
                 Err(message) => applied.push((index, Applied::Failed(message))),
                 Ok(component) => match self.render_or_stop(&component).await? {
                     Err(message) => applied.push((index, Applied::Failed(message))),
-                    Ok(objects) => to_deploy.push(Deployment {
+                    Ok(objects) => to_deploy.push(ComponentDeployment {
                         index,
                         component,
                         objects,
@@ -126,12 +126,12 @@ impl Rollout<'_, '_> {
                 let Some(component) = placed.get(index) else { continue };
                 if let Some(problem) = self.unreachable(&component.place) {
                     self.show_unreachable(component, problem).await?;
-                    progress.record(index, Check::Unreachable);
+                    progress.record(index, PlacementCheck::Unreachable);
                     continue;
                 }
                 let check = match self.place_with_inputs(component, &progress, index).await? {
                     Ok(component) => self.check_component(&component).await?,
-                    Err(message) => Check::Failed(message),
+                    Err(message) => PlacementCheck::Failed(message),
                 };
                 progress.record(index, check);
             }
@@ -162,10 +162,10 @@ impl Rollout<'_, '_> {
     }
 
     /// Returns the health of a component that is recorded in this version. Another version applies its objects again.
-    async fn check_component(&mut self, placed: &Placed) -> Result<Check, Stop> {
+    async fn check_component(&mut self, placed: &Placed) -> Result<PlacementCheck, Stop> {
         let objects = match self.render_or_stop(placed).await? {
             Ok(objects) => objects,
-            Err(message) => return Ok(Check::Failed(message)),
+            Err(message) => return Ok(PlacementCheck::Failed(message)),
         };
         // References stay the same when their objects change, traits when they see another status, and calls when they
         // are answered otherwise.
@@ -173,7 +173,7 @@ impl Rollout<'_, '_> {
             || placed.component.component.type_ == REF_OBJECTS
             || calls_functions(&placed.component);
         if !self.are_recorded(&objects, with_manifests).await {
-            return Ok(Check::Unhealthy);
+            return Ok(PlacementCheck::Unhealthy);
         }
         let service = self
             .assessor()
@@ -183,10 +183,10 @@ impl Rollout<'_, '_> {
         let is_healthy = service.healthy;
         self.outcome.services.set(placed, service);
         if !is_healthy {
-            return Ok(Check::Unhealthy);
+            return Ok(PlacementCheck::Unhealthy);
         }
         let outputs = &placed.component.component.outputs;
-        let deployment = Deployment {
+        let deployment = ComponentDeployment {
             index: 0,
             component: placed.clone(),
             objects,
@@ -197,7 +197,7 @@ impl Rollout<'_, '_> {
             let value = value.map_err(|error| format!("output {}: {error}", output.name))?;
             Ok((output.name.clone(), value))
         });
-        Ok(Check::Healthy {
+        Ok(PlacementCheck::Healthy {
             outputs: values.collect(),
         })
     }

@@ -13,7 +13,7 @@ use crate::controllers::oam::reconciler::failure::{Failure, Stop};
 use crate::controllers::oam::reconciler::revise::Current;
 use crate::controllers::oam::render::cache_key::{CacheKey, key_in_round};
 use crate::controllers::oam::render::component::Rendered;
-use crate::controllers::oam::render::evaluate::{Cause, Error, Evaluate};
+use crate::controllers::oam::render::evaluate::{Cause, ComponentError, Evaluate};
 use crate::controllers::oam::render::release::{ComponentObjects, ReleaseObject, context_version};
 use crate::controllers::oam::steps::CallingEvaluator;
 use crate::controllers::oam::trackers::is_local;
@@ -57,8 +57,8 @@ impl RenderError {
     }
 }
 
-impl From<Error<cue::Error>> for RenderError {
-    fn from(error: Error<cue::Error>) -> Self {
+impl From<ComponentError<cue::Error>> for RenderError {
+    fn from(error: ComponentError<cue::Error>) -> Self {
         let message = error.to_string();
         Self::new(error.cause, message)
     }
@@ -178,7 +178,7 @@ impl Target<'_> {
         placed: &Placed,
         part: &str,
         key: CacheKey,
-        render: impl Future<Output = Result<Rendered, Error<cue::Error>>>,
+        render: impl Future<Output = Result<Rendered, ComponentError<cue::Error>>>,
     ) -> Result<Arc<Rendered>, RenderError> {
         let name = format!("{}{part}", placed.memory_name());
         let (memories, metrics) = (&self.env.reconciler.memories, &self.env.reconciler.metrics);

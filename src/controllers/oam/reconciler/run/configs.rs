@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use super::functions::manifest;
-use crate::controllers::oam::functions::config::{ConfigStore, PAGE, Page};
+use crate::controllers::oam::functions::config::{ConfigStore, PAGE, SecretPage};
 use crate::controllers::oam::functions::secrets::Secrets;
 use crate::controllers::oam::objects::ObjectId;
 use crate::controllers::oam::reconciler::apply::{Creator, ToApply};
@@ -69,13 +69,13 @@ impl Secrets for StepConfigs<'_, '_, '_> {
 }
 
 impl ConfigStore for StepConfigs<'_, '_, '_> {
-    async fn list(&self, namespace: &str, labels: &[(&str, &str)], next: Option<&str>) -> Result<Page, ApiError> {
+    async fn list(&self, namespace: &str, labels: &[(&str, &str)], next: Option<&str>) -> Result<SecretPage, ApiError> {
         let api = self.secrets.secret_api(namespace)?;
         let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mut parameters = ListParams::default().labels(&labels.join(",")).limit(PAGE);
         parameters.continue_token = next.map(str::to_owned);
         let listed = call(api.list(&parameters)).await?;
-        Ok(Page {
+        Ok(SecretPage {
             secrets: listed.items,
             next: listed.metadata.continue_.filter(|token| !token.is_empty()),
         })

@@ -7,8 +7,8 @@ use crate::api::NamespacedName;
 use crate::api::oam::ManagedResource;
 use crate::controllers::oam::PASS_COPIES;
 use crate::controllers::oam::functions::endpoints::{
-    Children, EndpointQuery, Listener, MAX_ENDPOINTS, Origin, Source, children, gateway_of, inventory, inventory_id,
-    listener, node_address, of_ingress, of_route, of_service,
+    Children, EndpointOrigin, EndpointQuery, EndpointSource, GatewayListener, MAX_ENDPOINTS, children, gateway_of,
+    inventory, inventory_id, listener, node_address, of_ingress, of_route, of_service,
 };
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
 use crate::controllers::oam::reconciler::cluster::Cluster;
@@ -22,7 +22,7 @@ use crate::runtime::watch::Cached;
 const MAX_READS: usize = 200;
 
 /// An object of an Application that may have addresses, with its component.
-type Selected = (ObjectId, Source, String);
+type Selected = (ObjectId, EndpointSource, String);
 
 impl StepFunctions<'_, '_, '_> {
     /// Does a call of `query.#CollectServiceEndpoints`.
@@ -38,7 +38,7 @@ impl StepFunctions<'_, '_, '_> {
         // Another Application may be in other clusters.
         let clusters = selected.iter().map(|(id, _, _)| id.cluster.as_str());
         self.rollout.env().use_clusters(clusters).await?;
-        let mut reader = Reader {
+        let mut reader = EndpointReader {
             cluster: &self.rollout.objects.cluster,
             reads: 0,
             nodes: BTreeMap::new(),
@@ -102,7 +102,7 @@ fn selected<'e>(query: &EndpointQuery, entries: impl Iterator<Item = &'e Managed
     let entries = entries.filter(|entry| query.selects(entry));
     let selected = entries.filter_map(|entry| {
         let id = ObjectId::of_entry(entry);
-        let source = Source::of(&id)?;
+        let source = EndpointSource::of(&id)?;
         let is_new = seen.insert(id.clone());
         is_new.then(|| (id, source, entry.component.clone()))
     });
@@ -110,7 +110,7 @@ fn selected<'e>(query: &EndpointQuery, entries: impl Iterator<Item = &'e Managed
 }
 
 /// Reads objects with the rights of the Application, within a limit.
-struct Reader<'c, 'p> {
+struct EndpointReader<'c, 'p> {
     cluster: &'c Cluster<'p>,
     reads: usize,
     /// The address of a node, by the cluster where it was looked for.
@@ -119,11 +119,11 @@ struct Reader<'c, 'p> {
     warning: Option<String>,
 }
 
-impl Reader<'_, '_> {
+impl EndpointReader<'_, '_> {
     async fn collect(&mut self, selected: &[Selected]) -> Result<Vec<Value>, String> {
         let mut endpoints = Vec::new();
         for (id, source, component) in selected {
-            let origin = Origin {
+            let origin = EndpointOrigin {
                 cluster: &id.cluster,
                 component,
             };
@@ -133,7 +133,12 @@ impl Reader<'_, '_> {
         Ok(endpoints)
     }
 
-    async fn of_object(&mut self, id: &ObjectId, source: Source, origin: Origin<'_>) -> Result<Vec<Value>, String> {
+    async fn of_object(
+        &mut self,
+        id: &ObjectId,
+        source: EndpointSource,
+        origin: EndpointOrigin<'_>,
+    ) -> Result<Vec<Value>, String> {
         let Some(live) = self.read(id).await? else {
             return Ok(Vec::new());
         };
@@ -141,7 +146,7 @@ impl Reader<'_, '_> {
             return Ok(self.of_live(&live, source, origin).await);
         };
         // Each tenant can set the labels of an object.
-        let applied = (source == Source::Kustomization).then(|| inventory(&live));
+        let applied = (source == EndpointSource::Kustomization).then(|| inventory(&live));
         let mut endpoints = Vec::new();
         for (kind, source) in &kinds {
             let mut listed = self.list(kind, &selector).await?;
@@ -156,22 +161,22 @@ impl Reader<'_, '_> {
         Ok(endpoints)
     }
 
-    async fn of_live(&mut self, live: &Value, source: Source, origin: Origin<'_>) -> Vec<Value> {
+    async fn of_live(&mut self, live: &Value, source: EndpointSource, origin: EndpointOrigin<'_>) -> Vec<Value> {
         match source {
-            Source::Ingress => of_ingress(live, origin),
-            Source::Route => of_route(live, origin, self.listener(live, origin.cluster).await),
-            Source::Service if live["spec"]["type"] == "NodePort" => {
+            EndpointSource::Ingress => of_ingress(live, origin),
+            EndpointSource::Route => of_route(live, origin, self.listener(live, origin.cluster).await),
+            EndpointSource::Service if live["spec"]["type"] == "NodePort" => {
                 of_service(live, origin, &self.node(origin.cluster).await)
             }
-            Source::Service => of_service(live, origin, ""),
-            Source::HelmRelease | Source::Kustomization => Vec::new(),
+            EndpointSource::Service => of_service(live, origin, ""),
+            EndpointSource::HelmRelease | EndpointSource::Kustomization => Vec::new(),
         }
     }
 
     /// Returns the listener of the Gateway of a route, or else the default one, as KubeVela does.
-    async fn listener(&mut self, route: &Value, cluster: &str) -> Listener {
+    async fn listener(&mut self, route: &Value, cluster: &str) -> GatewayListener {
         let Some((id, name)) = gateway_of(route, cluster) else {
-            return Listener::default();
+            return GatewayListener::default();
         };
         let gateway = match self.read(&id).await {
             Ok(gateway) => gateway,

@@ -4,7 +4,7 @@ use crate::api::NamespacedName;
 use crate::api::oam::labels;
 use crate::controllers::oam::dispatch::bookkeeping::label;
 use crate::controllers::oam::functions::http::HttpPermit;
-use crate::controllers::oam::functions::objects::{self, DEFAULT_NAMESPACE, Deletion, ObjectSelection};
+use crate::controllers::oam::functions::objects::{self, DEFAULT_NAMESPACE, ObjectDeletion, ObjectSelection};
 use crate::controllers::oam::functions::variables::variable;
 use crate::controllers::oam::functions::{self, config};
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
@@ -250,8 +250,8 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
 
     async fn delete(&mut self, params: &Value) -> Result<Answer, Stop> {
         let ids = match objects::delete(params) {
-            Ok(Deletion::One(id)) => vec![id],
-            Ok(Deletion::Matching(selection)) => match self.list_matching(&selection).await {
+            Ok(ObjectDeletion::One(id)) => vec![id],
+            Ok(ObjectDeletion::Matching(selection)) => match self.list_matching(&selection).await {
                 Ok(ids) => ids,
                 Err(message) => return Ok(Answer::failed(message)),
             },

@@ -8,7 +8,7 @@ use crate::controllers::oam::reconciler::apply::Ledger;
 use crate::controllers::oam::reconciler::env::Env;
 use crate::controllers::oam::reconciler::evaluations::RenderAnswers;
 use crate::controllers::oam::reconciler::failure::Stop;
-use crate::controllers::oam::reconciler::outcome::{Change, Outcome};
+use crate::controllers::oam::reconciler::outcome::{Outcome, OutcomeChange};
 use crate::controllers::oam::reconciler::revise::{Current, record_run};
 use crate::controllers::oam::revisions::names::is_revision_of;
 use crate::controllers::oam::trackers::ResourceKey;
@@ -39,7 +39,7 @@ pub async fn restart_if_due(
     record_cut_off(env, outcome.workflow.as_ref()).await?;
     outcome.services.clear();
     outcome.applied_resources.clear();
-    outcome.changes.push(Change::Restarted);
+    outcome.changes.push(OutcomeChange::Restarted);
     if is_due {
         outcome.restart_at = None;
     }

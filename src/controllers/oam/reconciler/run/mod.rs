@@ -9,6 +9,7 @@ mod restart;
 mod template;
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -19,7 +20,7 @@ use super::conditions::{self, phase};
 use super::failure::{Failure, Stop};
 use super::new_id;
 use super::rollout::render::{Placed, with_inputs};
-use super::rollout::{Deployment, Rollout, Steps, completed_steps};
+use super::rollout::{ComponentDeployment, Rollout, Steps, completed_steps};
 use crate::api::oam::{WorkflowStatus, WorkflowStep};
 use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::parse::place_of;
@@ -29,7 +30,7 @@ use crate::controllers::oam::workflow::{
 use lifecycle::finished_state;
 pub(super) use lifecycle::{end_run, restart_if_due};
 
-pub(super) struct Run<'r, 'x, 'p> {
+pub(super) struct WorkflowRun<'r, 'x, 'p> {
     rollout: &'r mut Rollout<'x, 'p>,
 }
 
@@ -50,7 +51,7 @@ pub(super) async fn run_workflow(rollout: &mut Rollout<'_, '_>) -> Result<State,
     if let Some(state) = finished_state(&workflow) {
         return Ok(state);
     }
-    Run { rollout }.turn(&steps, workflow).await
+    WorkflowRun { rollout }.turn(&steps, workflow).await
 }
 
 async fn drop_services(rollout: &mut Rollout<'_, '_>) -> Result<(), Stop> {
@@ -63,7 +64,7 @@ async fn drop_services(rollout: &mut Rollout<'_, '_>) -> Result<(), Stop> {
     Ok(())
 }
 
-impl Run<'_, '_, '_> {
+impl WorkflowRun<'_, '_, '_> {
     async fn turn(&mut self, steps: &[WorkflowStep], workflow: WorkflowStatus) -> Result<State, Stop> {
         let store = self.rollout.load_values().await?;
         if workflow.context_backend.is_none() {
@@ -153,8 +154,8 @@ impl Run<'_, '_, '_> {
                 continue;
             }
             match self.prepare(turn, step, &mut usage).await? {
-                Ok(deployment) => deployments.push(deployment),
-                Err(result) => results.push((step, result)),
+                ControlFlow::Continue(deployment) => deployments.push(deployment),
+                ControlFlow::Break(result) => results.push((step, result)),
             }
         }
         for (deployment, result) in self.rollout.deploy(deployments, None).await? {
@@ -189,20 +190,23 @@ impl Run<'_, '_, '_> {
         Ok(())
     }
 
+    /// Breaks with the result of a step that deploys nothing.
     async fn prepare(
         &mut self,
         turn: &WorkflowTurn<'_>,
         step: usize,
         usage: &mut InputUsage,
-    ) -> Result<Result<Deployment, StepResult>, Stop> {
+    ) -> Result<ControlFlow<StepResult, ComponentDeployment>, Stop> {
         let Some(declared) = turn.step(step) else {
-            return Ok(Err(execute_failure("the step is missing".to_owned())));
+            return Ok(ControlFlow::Break(execute_failure("the step is missing".to_owned())));
         };
         let properties = declared.properties.as_ref().unwrap_or(&Value::Null);
         let name = properties["component"].as_str().unwrap_or_default();
         let mut components = self.rollout.target.parsed.components.iter();
         let Some(component) = components.find(|parsed| parsed.component.name == name) else {
-            return Ok(Err(execute_failure(format!("component {name} not found"))));
+            return Ok(ControlFlow::Break(execute_failure(format!(
+                "component {name} not found"
+            ))));
         };
         let inputs = turn.inputs(step).map_err(|error| error.to_string());
         let completed = inputs.and_then(|inputs| {
@@ -212,7 +216,7 @@ impl Run<'_, '_, '_> {
         let component = match completed {
             Ok(component) => component,
             Err(message) => {
-                return Ok(Err(StepResult::Failed {
+                return Ok(ControlFlow::Break(StepResult::Failed {
                     reason: FailureReason::Input,
                     message,
                 }));
@@ -226,14 +230,16 @@ impl Run<'_, '_, '_> {
         env.use_clusters([component.place.cluster.as_str()]).await?;
         if let Some(problem) = self.rollout.unreachable(&component.place) {
             let message = crate::text::sanitize(&problem);
-            return Ok(Err(StepResult::Waiting { message }));
+            return Ok(ControlFlow::Break(StepResult::Waiting { message }));
         }
-        let rendered = self.rollout.render_or_stop(&component).await?;
-        Ok(rendered.map_err(execute_failure).map(|objects| Deployment {
-            index: step,
-            component,
-            objects,
-        }))
+        Ok(match self.rollout.render_or_stop(&component).await? {
+            Ok(objects) => ControlFlow::Continue(ComponentDeployment {
+                index: step,
+                component,
+                objects,
+            }),
+            Err(message) => ControlFlow::Break(execute_failure(message)),
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Run, execute_failure};
+use super::{WorkflowRun, execute_failure};
 use crate::api::oam::WorkflowStep;
 use crate::controllers::oam::reconciler::observed::annotate;
 use crate::controllers::oam::reconciler::observed::requests::RESTART;
@@ -21,7 +21,7 @@ pub(super) fn is_restart(step: &WorkflowStep) -> bool {
     step.type_.split('@').next() == Some(RESTART_WORKFLOW)
 }
 
-impl Run<'_, '_, '_> {
+impl WorkflowRun<'_, '_, '_> {
     pub(super) async fn request_restart(&mut self, properties: Option<&Value>) -> StepResult {
         let text = match requested(properties.unwrap_or(&Value::Null), Timestamp::now()) {
             Ok(text) => text,
@@ -95,7 +95,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::controllers::oam::reconciler::observed::requests::Restart;
+    use crate::controllers::oam::reconciler::observed::requests::RestartRequest;
 
     fn now() -> Timestamp {
         "2026-01-02T03:00:00.5Z".parse().unwrap()
@@ -111,7 +111,7 @@ mod tests {
         let text = requested(&properties, now()).unwrap();
         assert_eq!(text, expected);
         assert!(
-            Restart::parse(&text, now(), Some(now())).is_some(),
+            RestartRequest::parse(&text, now(), Some(now())).is_some(),
             "the annotation is valid"
         );
     }

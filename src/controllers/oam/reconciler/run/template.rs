@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::functions::StepFunctions;
 use super::restart::is_restart;
-use super::{Run, execute_failure};
+use super::{WorkflowRun, execute_failure};
 use crate::api::oam::{Definition as _, WorkflowStep};
 use crate::controllers::oam::reconciler::failure::Stop;
 use crate::controllers::oam::reconciler::rollout::render::{invalid_key, set_path};
@@ -11,7 +11,7 @@ use crate::controllers::oam::steps::{self, StepTemplate};
 use crate::controllers::oam::workflow::{FailureReason, StepResult, WorkflowTurn};
 use crate::cue;
 
-impl Run<'_, '_, '_> {
+impl WorkflowRun<'_, '_, '_> {
     pub(super) async fn run_template(&mut self, turn: &mut WorkflowTurn<'_>, index: usize) -> Result<StepResult, Stop> {
         let Some(step) = turn.step(index) else {
             return Ok(execute_failure("the step is missing".to_owned()));
@@ -90,9 +90,9 @@ fn with_inputs(step: &WorkflowStep, inputs: &[(&str, Value)]) -> Result<Option<V
     Ok(properties)
 }
 
-pub(super) fn template_stop(error: steps::Error<cue::Error>) -> Stop {
+pub(super) fn template_stop(error: steps::StepError<cue::Error>) -> Stop {
     match error {
-        steps::Error::Evaluator(error) => Stop::of_evaluator(&error),
-        error @ steps::Error::Stopped { .. } => stopped(error.to_string()),
+        steps::StepError::Evaluator(error) => Stop::of_evaluator(&error),
+        error @ steps::StepError::Stopped { .. } => stopped(error.to_string()),
     }
 }

@@ -26,7 +26,7 @@ const NO_VALUE: &str = "_|_";
 
 /// The templates in `spec.status` of a definition.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct StatusTemplates<'a> {
+pub struct HealthTemplates<'a> {
     /// The name of the definition, for logs.
     pub definition: &'a str,
     pub details: Option<&'a str>,
@@ -63,7 +63,7 @@ impl Health {
 /// The evaluator is missing or failed.
 pub async fn evaluate_health<V: Evaluate>(
     evaluator: &V,
-    templates: StatusTemplates<'_>,
+    templates: HealthTemplates<'_>,
     properties: Option<&Value>,
     context: &Context,
 ) -> Result<Health, V::Error> {

@@ -1,14 +1,14 @@
 use super::*;
 use crate::controllers::oam::render::tests::fake::{FakeError, FakeEvaluator};
 
-const ALL: StatusTemplates<'_> = StatusTemplates {
+const ALL: HealthTemplates<'_> = HealthTemplates {
     definition: "webservice",
     details: Some("a: 1\nb: 2 @local()"),
     health_policy: Some("isHealth: context.status.details.a == 1"),
     custom_status: Some("message: \"\\(context.status.healthy)\""),
 };
 
-async fn health(templates: StatusTemplates<'_>, evaluator: &FakeEvaluator) -> Result<Health, FakeError> {
+async fn health(templates: HealthTemplates<'_>, evaluator: &FakeEvaluator) -> Result<Health, FakeError> {
     evaluate_health(evaluator, templates, None, &Context::default()).await
 }
 
@@ -42,7 +42,7 @@ async fn status_templates_see_the_parameters_in_their_context() {
     for (properties, expected) in [(Some(json!({ "replicas": 2 })), r#"{"replicas":2}"#), (None, "{}")] {
         let answers = ["isHealth", "message"].map(|field| Ok(json!({ (field): true })));
         let evaluator = FakeEvaluator::new([Ok(json!({}))].into_iter().chain(answers));
-        let templates = StatusTemplates {
+        let templates = HealthTemplates {
             definition: "webservice",
             details: Some("a: context.parameter"),
             health_policy: Some("isHealth: context.parameter.replicas == 2"),
@@ -62,14 +62,14 @@ async fn status_templates_see_the_parameters_in_their_context() {
 #[tokio::test]
 async fn without_templates_nothing_is_evaluated() {
     let evaluator = FakeEvaluator::default();
-    let health = health(StatusTemplates::default(), &evaluator).await.unwrap();
+    let health = health(HealthTemplates::default(), &evaluator).await.unwrap();
     assert!(health.is_healthy && health.message.is_empty() && health.details.is_empty());
     assert!(evaluator.sources().is_empty());
 }
 
 #[tokio::test]
 async fn a_health_policy_that_fails_is_unhealthy_and_named() {
-    let templates = StatusTemplates { details: None, ..ALL };
+    let templates = HealthTemplates { details: None, ..ALL };
     for (answer, expected) in [
         (
             Err(FakeError::Invalid("_vela.isHealth: no")),
@@ -84,9 +84,9 @@ async fn a_health_policy_that_fails_is_unhealthy_and_named() {
         assert!(!health.is_healthy);
         assert_eq!(health.message, expected);
     }
-    let broken = StatusTemplates {
+    let broken = HealthTemplates {
         health_policy: Some("isHealth: {"),
-        ..StatusTemplates::default()
+        ..HealthTemplates::default()
     };
     let health = health(broken, &FakeEvaluator::default()).await.unwrap();
     assert_eq!(health.message, "health check: line 1: a bracket is not closed");
@@ -122,9 +122,9 @@ async fn texts_are_printable_short_and_few() {
     }
 
     let evaluator = FakeEvaluator::new([Err(FakeError::Invalid("\u{1b}[2Jno"))]);
-    let templates = StatusTemplates {
+    let templates = HealthTemplates {
         health_policy: ALL.health_policy,
-        ..StatusTemplates::default()
+        ..HealthTemplates::default()
     };
     let health = super::evaluate_health(&evaluator, templates, None, &Context::default()).await;
     assert_eq!(health.unwrap().message, "health check:  [2Jno");

@@ -8,7 +8,7 @@ use super::{Markers, PatchError, Path, merge_value, without_markers};
 use crate::controllers::oam::render::limits::MAX_KEYS;
 
 /// A change of an element of the base.
-enum Change<'a> {
+enum ElementChange<'a> {
     Keep,
     Merge(&'a Value),
 }
@@ -25,9 +25,9 @@ pub fn merge(base: &mut Vec<Value>, patch: &[Value], markers: Markers<'_>, path:
     };
     for (index, change) in changes.iter().enumerate() {
         match change {
-            Change::Merge(patch) if markers.retains_keys() => base[index] = without_markers(patch),
-            Change::Merge(patch) => merge_element(&mut base[index], patch, index, markers, path)?,
-            Change::Keep => {}
+            ElementChange::Merge(patch) if markers.retains_keys() => base[index] = without_markers(patch),
+            ElementChange::Merge(patch) => merge_element(&mut base[index], patch, index, markers, path)?,
+            ElementChange::Keep => {}
         }
     }
     base.extend(appended.into_iter().map(without_markers));
@@ -70,7 +70,7 @@ fn merge_element(
 }
 
 /// Changes of each element of the base, and the elements to append.
-type Alignment<'a> = (Vec<Change<'a>>, Vec<&'a Value>);
+type Alignment<'a> = (Vec<ElementChange<'a>>, Vec<&'a Value>);
 
 /// Pairs elements of the base with elements of the patch by the keys. Of several elements of the patch with one key,
 /// the last counts. Elements without a key are dropped.
@@ -78,7 +78,7 @@ type Alignment<'a> = (Vec<Change<'a>>, Vec<&'a Value>);
 /// Returns nothing where the original falls back to positions: one of the keys is in no element of the patch, or is
 /// not a scalar.
 fn align<'a>(base: &[Value], patch: &'a [Value], keys: &str) -> Option<Alignment<'a>> {
-    let mut changes: Vec<Change<'a>> = base.iter().map(|_| Change::Keep).collect();
+    let mut changes: Vec<ElementChange<'a>> = base.iter().map(|_| ElementChange::Keep).collect();
     let mut appended = BTreeSet::new();
     for key in keys.split(',').take(MAX_KEYS) {
         let mut waiting = BTreeMap::new();
@@ -94,7 +94,7 @@ fn align<'a>(base: &[Value], patch: &'a [Value], keys: &str) -> Option<Alignment
             if let Some(value) = lookup(element, key)
                 && let Some(partner) = waiting.remove(&scalar(value)?)
             {
-                *change = Change::Merge(&patch[partner]);
+                *change = ElementChange::Merge(&patch[partner]);
             }
         }
         appended.extend(waiting.into_values());

@@ -10,8 +10,8 @@ use crate::controllers::oam::context::Context;
 use crate::controllers::oam::parse::ParsedComponent;
 use crate::controllers::oam::placement::Place;
 use crate::controllers::oam::render::cache_key::{CacheKey, component_key};
-use crate::controllers::oam::render::component::{self, Base, Rendered, Template};
-use crate::controllers::oam::render::evaluate::{Error, Evaluate};
+use crate::controllers::oam::render::component::{self, Base, DefinitionTemplate, Rendered};
+use crate::controllers::oam::render::evaluate::{ComponentError, Evaluate};
 use crate::controllers::oam::render::terraform::Terraform;
 use crate::controllers::oam::source::reads_output_status;
 
@@ -19,14 +19,14 @@ use crate::controllers::oam::source::reads_output_status;
 pub struct ReleaseComponent<'a> {
     pub(super) release: &'a Release,
     pub(super) component: &'a ParsedComponent,
-    pub(super) traits: Vec<Template<'a>>,
+    pub(super) traits: Vec<DefinitionTemplate<'a>>,
     pub(super) context: Context,
     pub(super) output_status: Option<Value>,
     pub(super) place: &'a Place,
 }
 
 impl ReleaseComponent<'_> {
-    fn input(&self) -> component::Component<'_> {
+    fn input(&self) -> component::TemplatedComponent<'_> {
         let ParsedComponent {
             component, definition, ..
         } = self.component;
@@ -38,7 +38,7 @@ impl ReleaseComponent<'_> {
                 properties,
                 namespace: &self.release.name.namespace,
             }),
-            None => Base::Template(Template {
+            None => Base::Template(DefinitionTemplate {
                 name,
                 source: definition.template().unwrap_or_default(),
                 properties,
@@ -46,7 +46,7 @@ impl ReleaseComponent<'_> {
                 has_status: false,
             }),
         };
-        component::Component {
+        component::TemplatedComponent {
             name: &component.name,
             base,
             traits: &self.traits,
@@ -91,7 +91,7 @@ impl ReleaseComponent<'_> {
     ///
     /// # Errors
     /// The first template that fails.
-    pub async fn render<V: Evaluate>(&self, evaluator: &V) -> Result<Rendered, Error<V::Error>> {
+    pub async fn render<V: Evaluate>(&self, evaluator: &V) -> Result<Rendered, ComponentError<V::Error>> {
         component::render(evaluator, &self.input()).await
     }
 

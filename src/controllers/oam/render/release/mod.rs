@@ -15,8 +15,8 @@ use crate::controllers::oam::dispatch::order::Stage;
 use crate::controllers::oam::parse::{Parsed, ParsedComponent, ParsedPolicy, ParsedTrait, type_label};
 use crate::controllers::oam::placement::Place;
 use crate::controllers::oam::render::cache_key::{CacheKey, post_dispatch_key};
-use crate::controllers::oam::render::component::{Output, Rendered, Template, apply_trait, render_template};
-use crate::controllers::oam::render::evaluate::{Cause, Error, Evaluate, Subject};
+use crate::controllers::oam::render::component::{DefinitionTemplate, Output, Rendered, apply_trait, render_template};
+use crate::controllers::oam::render::evaluate::{Cause, ComponentError, Evaluate, TemplateSubject};
 use crate::controllers::oam::render::identity::{Owner, Part, identify, remove_resource_type, set_workload_reference};
 use crate::controllers::oam::trackers::LOCAL;
 
@@ -156,16 +156,16 @@ impl Release {
         component: &ParsedComponent,
         objects: &ComponentObjects,
         live: &Map<String, Value>,
-    ) -> Result<Vec<Output>, Error<V::Error>> {
+    ) -> Result<Vec<Output>, ComponentError<V::Error>> {
         let name = &component.component.name;
         let context = objects.context.with(live);
         let mut rendered = Rendered::clone(&objects.rendered);
         let before = rendered.outputs.len();
         for template in self.post_dispatch_templates(component) {
             let applied = apply_trait(evaluator, rendered, template, &context, None).await;
-            rendered = applied.map_err(|cause| Error {
+            rendered = applied.map_err(|cause| ComponentError {
                 component: name.clone(),
-                subject: Subject::Trait(template.name.to_owned()),
+                subject: TemplateSubject::Trait(template.name.to_owned()),
                 cause,
             })?;
         }
@@ -184,7 +184,10 @@ impl Release {
         post_dispatch_key(objects.key, &traits, &objects.context, live)
     }
 
-    fn post_dispatch_templates<'a>(&self, component: &'a ParsedComponent) -> impl Iterator<Item = Template<'a>> {
+    fn post_dispatch_templates<'a>(
+        &self,
+        component: &'a ParsedComponent,
+    ) -> impl Iterator<Item = DefinitionTemplate<'a>> {
         let traits = component.traits.iter();
         traits
             .filter(|trait_| self.settings.is_post_dispatch(trait_))
@@ -230,7 +233,7 @@ impl Release {
             return Ok(Vec::new());
         };
         let policy = &policy.policy;
-        let template = Template {
+        let template = DefinitionTemplate {
             name: &policy.type_,
             source,
             properties: policy.properties.as_ref(),
@@ -269,8 +272,8 @@ impl Release {
         }
     }
 
-    fn trait_template<'a>(&self, trait_: &'a ParsedTrait) -> Option<Template<'a>> {
-        Some(Template {
+    fn trait_template<'a>(&self, trait_: &'a ParsedTrait) -> Option<DefinitionTemplate<'a>> {
+        Some(DefinitionTemplate {
             name: &trait_.type_label,
             source: trait_.definition.template()?,
             properties: trait_.trait_.properties.as_ref(),

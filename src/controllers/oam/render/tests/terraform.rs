@@ -6,7 +6,7 @@ use super::template;
 use crate::api::oam::ComponentDefinition;
 use crate::controllers::oam::context::Context;
 use crate::controllers::oam::render::cache_key::component_key;
-use crate::controllers::oam::render::component::{Base, Component, Rendered, Template, render};
+use crate::controllers::oam::render::component::{Base, DefinitionTemplate, Rendered, TemplatedComponent, render};
 use crate::controllers::oam::render::terraform::{Terraform, configuration_health};
 
 const HCL: &str = "output \"a\" { value = 1 }";
@@ -22,10 +22,10 @@ fn definition(module: Value) -> ComponentDefinition {
 fn component<'a>(
     definition: &'a ComponentDefinition,
     properties: &'a Value,
-    traits: &'a [Template<'a>],
+    traits: &'a [DefinitionTemplate<'a>],
     context: &'a Context,
-) -> Component<'a> {
-    Component {
+) -> TemplatedComponent<'a> {
+    TemplatedComponent {
         name: "db",
         base: Base::Terraform(Terraform {
             name: "rds",

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::fake::FakeFunctions;
 use super::pending;
 use crate::controllers::oam::context::Context;
-use crate::controllers::oam::render::component::{Template, render_template};
+use crate::controllers::oam::render::component::{DefinitionTemplate, render_template};
 use crate::controllers::oam::render::evaluate::Cause;
 use crate::controllers::oam::render::tests::fake::{FakeError, FakeEvaluator};
 use crate::controllers::oam::steps::{Answer, CallingEvaluator};
@@ -22,7 +22,7 @@ async fn render_reader(
         evaluator: FakeEvaluator::new(evaluations),
         functions: || FakeFunctions::new([answer.clone()]),
     };
-    let template = Template {
+    let template = DefinitionTemplate {
         name: "reader",
         source: READER,
         properties: None,

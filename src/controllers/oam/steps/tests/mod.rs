@@ -35,7 +35,7 @@ impl Case {
         &self,
         evaluator: &FakeEvaluator,
         functions: &mut FakeFunctions,
-    ) -> Result<StepResult, Error<FakeError>> {
+    ) -> Result<StepResult, StepError<FakeError>> {
         let context = Map::from_iter([("name".to_owned(), json!("shop"))]);
         let step = StepTemplate {
             type_name: self.type_name,
@@ -153,7 +153,7 @@ async fn failures_of_the_evaluator_are_no_failures_of_the_step() {
     );
     assert!(matches!(
         run(FakeError::Missing).await,
-        Err(Error::Evaluator(FakeError::Missing))
+        Err(StepError::Evaluator(FakeError::Missing))
     ));
     let invalid = run(FakeError::Invalid("velaRoot.velaStep.a: conflicting values 1 and 2"))
         .await

@@ -34,7 +34,7 @@ pub struct ImmutableChecks<'a, D, E> {
 
 /// Properties before and after an update, of the same type.
 #[derive(Clone, Copy)]
-struct Change<'a> {
+struct PropertiesChange<'a> {
     kind: DefinitionKind,
     type_: &'a str,
     old: &'a Value,
@@ -113,10 +113,10 @@ impl<D: ReviewDefinitions, E: InspectTemplate> ImmutableChecks<'_, D, E> {
 }
 
 /// The properties that an update changes, with their fields.
-struct Changes<'a>(Vec<(String, Change<'a>)>);
+struct Changes<'a>(Vec<(String, PropertiesChange<'a>)>);
 
 /// The type and the properties of a component, trait, policy or step.
-type Part<'a> = (&'a str, Option<&'a Value>);
+type ComparedPart<'a> = (&'a str, Option<&'a Value>);
 
 impl<'a> Changes<'a> {
     fn of(app: &'a Application, old: &'a Application) -> Self {
@@ -169,11 +169,11 @@ impl<'a> Changes<'a> {
     }
 
     /// Parts of two types have nothing in common.
-    fn add(&mut self, field: String, kind: DefinitionKind, old: Part<'a>, new: Part<'a>) {
+    fn add(&mut self, field: String, kind: DefinitionKind, old: ComparedPart<'a>, new: ComparedPart<'a>) {
         let [old_properties, new_properties] = [old, new].map(|(_, properties)| properties.unwrap_or(&Value::Null));
         let (old_type, type_) = (old.0, new.0);
         if old_type == type_ && old_properties != new_properties {
-            let change = Change {
+            let change = PropertiesChange {
                 kind,
                 type_,
                 old: old_properties,
@@ -191,7 +191,7 @@ fn by_name<'a, T>(list: &'a [T], name: impl Fn(&'a T) -> &'a str) -> HashMap<&'a
 
 impl Templates {
     /// A type without a definition has no markers.
-    fn of(changes: &[(String, Change<'_>)], definitions: &Definitions<'_>) -> Self {
+    fn of(changes: &[(String, PropertiesChange<'_>)], definitions: &Definitions<'_>) -> Self {
         let mut templates = Self::default();
         for (_, change) in changes {
             let key = (change.kind, change.type_.to_owned());
@@ -209,7 +209,7 @@ impl Templates {
     }
 }
 
-fn template(change: &Change<'_>, definitions: &Definitions<'_>) -> Option<String> {
+fn template(change: &PropertiesChange<'_>, definitions: &Definitions<'_>) -> Option<String> {
     let type_ = change.type_;
     match change.kind {
         DefinitionKind::Component => definitions.component(type_).ok()?.template().map(str::to_owned),
@@ -220,7 +220,7 @@ fn template(change: &Change<'_>, definitions: &Definitions<'_>) -> Option<String
 }
 
 /// A parameter may be set once.
-fn violation(change: &Change<'_>, path: &str) -> Option<String> {
+fn violation(change: &PropertiesChange<'_>, path: &str) -> Option<String> {
     let shown = |value: &Value| truncate(&go_json(value), MAX_SHOWN);
     let old = find(change.old, path)?;
     match find(change.new, path) {

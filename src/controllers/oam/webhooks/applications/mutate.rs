@@ -17,23 +17,23 @@ use crate::controllers::oam::webhooks::review::{AdmissionRequest, Verdict};
 use crate::runtime::watch::{MAX_DECODED_BYTES, too_large};
 
 /// Labels or annotations. Null stands for an empty text.
-type Entries = BTreeMap<String, Option<String>>;
+type MetadataEntries = BTreeMap<String, Option<String>>;
 
 /// The parts of an Application that are changed. The API server has not checked the others yet.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Outline {
     #[serde(deserialize_with = "null_as_default")]
-    metadata: Metadata,
+    metadata: EntriesMetadata,
     #[serde(deserialize_with = "null_as_default")]
     spec: Spec,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Metadata {
-    labels: Option<Entries>,
-    annotations: Option<Entries>,
+struct EntriesMetadata {
+    labels: Option<MetadataEntries>,
+    annotations: Option<MetadataEntries>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -68,7 +68,7 @@ struct SubStep {
 #[serde(default)]
 struct OldOutline {
     #[serde(deserialize_with = "null_as_default")]
-    metadata: Metadata,
+    metadata: EntriesMetadata,
 }
 
 /// An Application to change.
@@ -200,13 +200,18 @@ fn steps_path() -> impl Iterator<Item = String> {
     ["spec", "workflow", "steps"].into_iter().map(str::to_owned)
 }
 
-fn shard(metadata: &Metadata) -> Option<&str> {
+fn shard(metadata: &EntriesMetadata) -> Option<&str> {
     let shard = metadata.labels.as_ref()?.get(SHARD_ID)?.as_deref();
     shard.filter(|shard| !shard.is_empty())
 }
 
 /// Sets the entries of labels or annotations that have other values.
-fn set_entries(field: &str, existing: Option<&Entries>, entries: &[(&str, &str)], patch: &mut Vec<PatchOperation>) {
+fn set_entries(
+    field: &str,
+    existing: Option<&MetadataEntries>,
+    entries: &[(&str, &str)],
+    patch: &mut Vec<PatchOperation>,
+) {
     let path = ["metadata", field];
     let Some(existing) = existing else {
         let entries: BTreeMap<_, _> = entries.iter().copied().collect();

@@ -37,12 +37,12 @@ pub fn choose_shard<'a>(shards: &'a [String], uid: &str) -> Option<&'a str> {
 pub struct ReadyShards {
     client: Client,
     namespace: String,
-    listed: Mutex<Option<Listed>>,
+    listed: Mutex<Option<ListedShards>>,
     turn: AtomicUsize,
 }
 
 #[derive(Clone)]
-struct Listed {
+struct ListedShards {
     at: Instant,
     shards: Arc<[String]>,
 }
@@ -79,7 +79,7 @@ impl ReadyShards {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
         let pods = call(pods.list(&ListParams::default().labels(PODS).limit(MAX_PODS))).await?;
         let shards: Arc<[String]> = ready_shards(&pods.items).into_iter().collect();
-        *listed = Some(Listed {
+        *listed = Some(ListedShards {
             at: Instant::now(),
             shards: Arc::clone(&shards),
         });

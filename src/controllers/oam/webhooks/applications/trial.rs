@@ -16,7 +16,7 @@ use crate::controllers::oam::placement::Place;
 use crate::controllers::oam::policies::OVERRIDE;
 use crate::controllers::oam::references::REF_OBJECTS;
 use crate::controllers::oam::render::component::{Output, Rendered};
-use crate::controllers::oam::render::evaluate::{Cause, Error, Evaluate, Subject};
+use crate::controllers::oam::render::evaluate::{Cause, ComponentError, Evaluate, TemplateSubject};
 use crate::controllers::oam::render::release::{Release, ReleaseSettings, unknown_version};
 use crate::controllers::oam::revisions::names::revision_name;
 
@@ -111,7 +111,7 @@ impl<'a, E: Evaluate> TrialRender<'a, E> {
         Ok(())
     }
 
-    async fn render(&self, component: &ParsedComponent) -> Result<Rendered, Error<E::Error>> {
+    async fn render(&self, component: &ParsedComponent) -> Result<Rendered, ComponentError<E::Error>> {
         let place = Place::default();
         let prepared = self.release.component(self.parsed, component, &place);
         prepared.render(self.evaluator).await
@@ -128,12 +128,12 @@ impl<'a, E: Evaluate> TrialRender<'a, E> {
     }
 
     /// Returns the text of KubeVela, with the name of the component.
-    fn detail(&self, error: &Error<E::Error>) -> String {
+    fn detail(&self, error: &ComponentError<E::Error>) -> String {
         let NamespacedName { namespace, name } = &self.release.name;
         match &error.subject {
-            Subject::Trait(type_) => format!("cannot evaluate trait {type_:?}: {error}"),
-            Subject::Component(_) if matches!(error.cause, Cause::Terraform { .. }) => error.to_string(),
-            Subject::Component(_) => format!(
+            TemplateSubject::Trait(type_) => format!("cannot evaluate trait {type_:?}: {error}"),
+            TemplateSubject::Component(_) if matches!(error.cause, Cause::Terraform { .. }) => error.to_string(),
+            TemplateSubject::Component(_) => format!(
                 "cannot create the validation process context of app={name} in namespace={namespace}: evaluate base template \
                  app={name} in namespace={namespace}: {error}"
             ),

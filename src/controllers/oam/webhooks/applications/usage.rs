@@ -35,7 +35,7 @@ impl UsedType {
 }
 
 #[derive(Default)]
-struct Usage {
+struct TypeUsage {
     types: Vec<UsedType>,
     positions: HashMap<(DefinitionKind, String), usize>,
 }
@@ -58,7 +58,7 @@ pub fn used_types(app: &Application, lookup: &dyn Lookup, definition_namespace: 
 
 fn named_types(app: &Application, lookup: &dyn Lookup) -> Vec<UsedType> {
     let (namespace, spec) = (app.namespace().unwrap_or_default(), &app.spec);
-    let mut usage = Usage::default();
+    let mut usage = TypeUsage::default();
     for (index, component) in spec.components.iter().enumerate() {
         let field = format!("spec.components[{index}].type");
         usage.add(DefinitionKind::Component, &component.type_, field);
@@ -103,7 +103,7 @@ fn named_types(app: &Application, lookup: &dyn Lookup) -> Vec<UsedType> {
     usage.types
 }
 
-impl Usage {
+impl TypeUsage {
     fn add(&mut self, kind: DefinitionKind, type_: &str, field: String) {
         let key = (kind, type_.to_owned());
         let position = *self.positions.entry(key).or_insert_with(|| {

@@ -48,7 +48,7 @@ pub struct Validator<'a, D, E, I, R> {
 /// The part of an object that tells if it is being deleted.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Deletion {
+struct DeletionOutline {
     metadata: DeletionMetadata,
 }
 
@@ -58,14 +58,14 @@ struct DeletionMetadata {
     deletion_timestamp: Option<IgnoredAny>,
 }
 
-impl Deletion {
+impl DeletionOutline {
     const fn is_requested(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 }
 
 /// The objects of a request.
-struct Objects {
+struct ReviewedObjects {
     app: Application,
     /// Before an update.
     old: Option<Application>,
@@ -74,7 +74,7 @@ struct Objects {
 impl<D: ReviewDefinitions, E: Evaluate, I: InspectTemplate, R: Review> Validator<'_, D, E, I, R> {
     pub async fn validate(&self, request: &AdmissionRequest) -> Verdict {
         let deadline = Instant::now() + MAX_TIME;
-        let objects = match Objects::read(request) {
+        let objects = match ReviewedObjects::read(request) {
             Ok(objects) => objects,
             Err(error) => return Verdict::Invalid(with_uid(&format!("failed to decode: {error}"), &request.uid)),
         };
@@ -90,7 +90,13 @@ impl<D: ReviewDefinitions, E: Evaluate, I: InspectTemplate, R: Review> Validator
         findings.into_verdict(&request.uid)
     }
 
-    async fn check(&self, objects: &Objects, request: &AdmissionRequest, is_own: bool, deadline: Instant) -> Findings {
+    async fn check(
+        &self,
+        objects: &ReviewedObjects,
+        request: &AdmissionRequest,
+        is_own: bool,
+        deadline: Instant,
+    ) -> Findings {
         let app = &objects.app;
         let is_changed = objects.is_spec_changed();
         let needs_components = self.settings.checks_components() && is_changed && !objects.is_frozen();
@@ -167,7 +173,7 @@ impl<D: ReviewDefinitions, E: Evaluate, I: InspectTemplate, R: Review> Validator
         })
     }
 
-    async fn check_immutable(&self, objects: &Objects, deadline: Instant) -> Findings {
+    async fn check_immutable(&self, objects: &ReviewedObjects, deadline: Instant) -> Findings {
         let Some(old) = &objects.old else {
             return Findings::default();
         };
@@ -183,13 +189,13 @@ impl<D: ReviewDefinitions, E: Evaluate, I: InspectTemplate, R: Review> Validator
     }
 }
 
-impl Objects {
+impl ReviewedObjects {
     /// Returns `None` for an Application that is not reviewed.
     fn read(request: &AdmissionRequest) -> Result<Option<Self>, String> {
         let decode = |error: serde_json::Error| error.to_string();
         let is_update = request.operation == Operation::Update;
         // It may go even if the rest of it can't be read.
-        if is_update && request.object::<Deletion>().map_err(decode)?.is_requested() {
+        if is_update && request.object::<DeletionOutline>().map_err(decode)?.is_requested() {
             return Ok(None);
         }
         let [bytes, old_bytes] = request.decoded_bytes();

@@ -28,8 +28,8 @@ pub(super) enum SecretState {
     Foreign(Foreign),
     Unusable(Defect),
     /// Usable, but two thirds of its validity have passed.
-    Due(Credentials),
-    Current(Credentials),
+    Due(CertificateCredentials),
+    Current(CertificateCredentials),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,14 +56,14 @@ pub(super) enum Defect {
 
 /// A certificate with its key, and the CAs that API servers trust.
 #[derive(Clone)]
-pub(super) struct Credentials {
+pub(super) struct CertificateCredentials {
     pub(super) pair: CertificatePair,
     pub(super) ca_bundle: String,
 }
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for CertificateCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Credentials").field(&self.pair).finish()
+        f.debug_tuple("CertificateCredentials").field(&self.pair).finish()
     }
 }
 
@@ -75,7 +75,7 @@ impl SecretState {
         if let Some(foreign) = foreign(secret) {
             return Self::Foreign(foreign);
         }
-        match Credentials::of(secret, dns_name, now) {
+        match CertificateCredentials::of(secret, dns_name, now) {
             Err(defect) => Self::Unusable(defect),
             Ok(credentials) if credentials.is_due(now) => Self::Due(credentials),
             Ok(credentials) => Self::Current(credentials),
@@ -105,7 +105,7 @@ fn first_authority(pem: &str) -> Option<RootCertStore> {
     Some(roots)
 }
 
-impl Credentials {
+impl CertificateCredentials {
     fn of(secret: &Secret, dns_name: &str, now: Timestamp) -> Result<Self, Defect> {
         let (certificate, key, ca) = (text(secret, CERTIFICATE)?, text(secret, KEY)?, text(secret, CA)?);
         let credentials = Self {

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use super::SelfSigned;
 use super::configurations::Configurations;
-use super::credentials::{Credentials, Foreign, SecretState};
+use super::credentials::{CertificateCredentials, Foreign, SecretState};
 use super::issue::IssuedCertificate;
 use crate::api::NamespacedName;
 use crate::controllers::FIELD_MANAGER;
@@ -62,7 +62,7 @@ impl SelfSignedError {
 
 /// The result of a round.
 struct Round {
-    credentials: Credentials,
+    credentials: CertificateCredentials,
     /// Fails if the credentials are due and could not be renewed.
     renewed: Result<(), SelfSignedError>,
     /// Fails if API servers may not trust the credentials.
@@ -79,7 +79,7 @@ pub(super) struct Keeper<'a> {
     settings: &'a SelfSigned,
     client: &'a Client,
     served: &'a ServedCertificate,
-    current: Option<Credentials>,
+    current: Option<CertificateCredentials>,
     /// Kinds of configurations that were reported as absent.
     absent: BTreeSet<&'static str>,
     /// The last error that was logged.
@@ -143,7 +143,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    fn serve(&mut self, credentials: Credentials) {
+    fn serve(&mut self, credentials: CertificateCredentials) {
         self.served.set(&credentials.pair);
         self.current = Some(credentials);
     }
@@ -194,7 +194,7 @@ impl<'a> Keeper<'a> {
     async fn read_or_issue(
         &self,
         now: Timestamp,
-    ) -> Result<(Credentials, Result<(), SelfSignedError>), SelfSignedError> {
+    ) -> Result<(CertificateCredentials, Result<(), SelfSignedError>), SelfSignedError> {
         let name = &self.settings.service;
         let api = Api::<Secret>::namespaced(self.client.clone(), &self.settings.namespace);
         for _ in 0..ATTEMPTS {
@@ -229,12 +229,16 @@ impl<'a> Keeper<'a> {
         &self,
         api: &Api<Secret>,
         existing: Option<Secret>,
-        due: Option<&Credentials>,
+        due: Option<&CertificateCredentials>,
         now: Timestamp,
     ) -> Result<Issue, SelfSignedError> {
         let issued = IssuedCertificate::new(&self.settings.dns_name(), now)?;
         // Replicas serve these until they have read the new Secret.
-        let served: Vec<_> = due.into_iter().chain(&self.current).map(Credentials::ca).collect();
+        let served: Vec<_> = due
+            .into_iter()
+            .chain(&self.current)
+            .map(CertificateCredentials::ca)
+            .collect();
         let served: Vec<_> = served.iter().map(String::as_str).collect();
         let is_new = existing.is_none();
         let secret = issued.into_secret(self.settings, existing, &served);

@@ -25,8 +25,8 @@ use serde::de::DeserializeOwned;
 
 use self::object::object_of;
 use self::revision::check_revision;
-use self::served_kinds::ServedKinds;
-use self::template::Outcome;
+use self::served_kinds::ServedResources;
+use self::template::InspectionOutcome;
 use self::workload::{WorkloadDefaults, check_workload};
 use super::inspect::InspectTemplate;
 use super::review::{AdmissionRequest, Verdict};
@@ -97,7 +97,7 @@ impl<E: InspectTemplate> DefinitionWebhooks<E> {
             return Ok(Vec::new());
         };
         let (definition, namespace) = (&definition, request.namespace.as_str());
-        let mut served = ServedKinds::new(&self.client);
+        let mut served = ServedResources::new(&self.client);
         definition.check(&mut served).await?;
         let warnings = self.check_template(definition, namespace, &mut served).await?;
         rules::check_version(definition.version()).map_err(Verdict::Denied)?;
@@ -111,7 +111,7 @@ impl<E: InspectTemplate> DefinitionWebhooks<E> {
         &self,
         definition: &D,
         namespace: &str,
-        served: &mut ServedKinds,
+        served: &mut ServedResources,
     ) -> Result<Vec<String>, Verdict> {
         let cue = definition.schematic().and_then(|schematic| schematic.cue.as_ref());
         let Some(text) = cue.map(|cue| cue.template.as_str()).filter(|text| !text.is_empty()) else {
@@ -123,8 +123,8 @@ impl<E: InspectTemplate> DefinitionWebhooks<E> {
             template::parse(&self.evaluator, namespace, text).await
         };
         let inspection = match outcome {
-            Outcome::Inspected(inspection) => inspection,
-            Outcome::Unchecked(warning) => return Ok(vec![warning]),
+            InspectionOutcome::Inspected(inspection) => inspection,
+            InspectionOutcome::Unchecked(warning) => return Ok(vec![warning]),
         };
         if self.requires_kinds && !rules::is_of_addon(definition) {
             template::check_kinds(&inspection, served).await?;
@@ -138,19 +138,19 @@ trait ReviewedKind: RecordedKind + DeserializeOwned + Send + Sync + 'static {
     /// Templates are compiled, and not only parsed.
     const IS_COMPILED: bool = true;
 
-    fn check(&self, _served: &mut ServedKinds) -> impl Future<Output = Result<(), Verdict>> + Send {
+    fn check(&self, _served: &mut ServedResources) -> impl Future<Output = Result<(), Verdict>> + Send {
         ready(Ok(()))
     }
 }
 
 impl ReviewedKind for ComponentDefinition {
-    async fn check(&self, served: &mut ServedKinds) -> Result<(), Verdict> {
+    async fn check(&self, served: &mut ServedResources) -> Result<(), Verdict> {
         check_workload(self, served).await
     }
 }
 
 impl ReviewedKind for TraitDefinition {
-    async fn check(&self, _: &mut ServedKinds) -> Result<(), Verdict> {
+    async fn check(&self, _: &mut ServedResources) -> Result<(), Verdict> {
         rules::check_trait(self).map_err(Verdict::Denied)
     }
 }

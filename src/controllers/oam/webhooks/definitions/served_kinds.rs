@@ -10,13 +10,13 @@ use crate::controllers::oam::objects::ObjectError;
 use crate::runtime::kube_client::{ApiError, call};
 
 /// The resources of one review. Each version of a group is read once.
-pub(super) struct ServedKinds {
+pub(super) struct ServedResources {
     client: Client,
     /// The plural of each kind, by version of the API. `None` for a version that is not served.
     versions: BTreeMap<String, Option<BTreeMap<String, String>>>,
 }
 
-impl ServedKinds {
+impl ServedResources {
     pub(super) fn new(client: &Client) -> Self {
         Self {
             client: client.clone(),

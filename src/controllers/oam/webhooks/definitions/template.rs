@@ -6,14 +6,14 @@ use tokio::time::timeout;
 
 use super::super::inspect::InspectTemplate;
 use super::super::review::Verdict;
-use super::served_kinds::ServedKinds;
+use super::served_kinds::ServedResources;
 use crate::cue::{Error, Inspection};
 use crate::text::sanitize;
 
 /// Time to inspect a template, within that of a review. The evaluator works for others first.
 const MAX_WAIT: Duration = Duration::from_secs(4);
 
-pub(super) enum Outcome {
+pub(super) enum InspectionOutcome {
     Inspected(Inspection),
     /// The template passes unchecked, for this reason.
     Unchecked(String),
@@ -24,12 +24,12 @@ pub(super) async fn compile(
     evaluator: &impl InspectTemplate,
     namespace: &str,
     template: &str,
-) -> Result<Outcome, Verdict> {
+) -> Result<InspectionOutcome, Verdict> {
     let Ok(result) = timeout(MAX_WAIT, evaluator.inspect(namespace, template, true)).await else {
         return Ok(busy());
     };
     match result {
-        Ok(inspection) => Ok(Outcome::Inspected(inspection)),
+        Ok(inspection) => Ok(InspectionOutcome::Inspected(inspection)),
         // With parameters, and in its own time, the template may be evaluated.
         Err(Error::Timeout(_) | Error::Deferred) => Ok(busy()),
         Err(error @ Error::Failed { .. }) => Err(Verdict::Denied(format!("template does not compile: {error}"))),
@@ -43,16 +43,16 @@ pub(super) async fn compile(
 }
 
 /// Parses a template that may be invalid.
-pub(super) async fn parse(evaluator: &impl InspectTemplate, namespace: &str, template: &str) -> Outcome {
+pub(super) async fn parse(evaluator: &impl InspectTemplate, namespace: &str, template: &str) -> InspectionOutcome {
     match timeout(MAX_WAIT, evaluator.inspect(namespace, template, false)).await {
-        Ok(Ok(inspection)) => Outcome::Inspected(inspection),
-        Ok(Err(error)) => Outcome::Unchecked(sanitize(&format!("template can't be parsed: {error}"))),
+        Ok(Ok(inspection)) => InspectionOutcome::Inspected(inspection),
+        Ok(Err(error)) => InspectionOutcome::Unchecked(sanitize(&format!("template can't be parsed: {error}"))),
         Err(_) => busy(),
     }
 }
 
-fn busy() -> Outcome {
-    Outcome::Unchecked("template is not checked: no result of the CUE evaluator in time".to_owned())
+fn busy() -> InspectionOutcome {
+    InspectionOutcome::Unchecked("template is not checked: no result of the CUE evaluator in time".to_owned())
 }
 
 /// Returns a warning for the author of a template.
@@ -65,7 +65,7 @@ pub(super) fn warning(inspection: &Inspection) -> Option<String> {
 }
 
 /// Checks that the API server has the kinds that a template names.
-pub(super) async fn check_kinds(inspection: &Inspection, served: &mut ServedKinds) -> Result<(), Verdict> {
+pub(super) async fn check_kinds(inspection: &Inspection, served: &mut ServedResources) -> Result<(), Verdict> {
     for kind in &inspection.kinds {
         let (api_version, name) = (kind.api_version.as_str(), kind.kind.as_str());
         let no_match = |error| format!("resource type not found on cluster: {api_version}/{name} ({error})");

@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 use serde_json::json;
 
 use super::super::review::{AdmissionRequest, Verdict};
-use super::served_kinds::ServedKinds;
+use super::served_kinds::ServedResources;
 use crate::api::is_object_name;
 use crate::api::oam::{
     ComponentDefinition, DefinitionReference, WorkloadDefinition, WorkloadDefinitionSpec, WorkloadKind,
@@ -22,7 +22,10 @@ use crate::runtime::kube_client::call;
 const AUTODETECT: &str = "autodetects.core.oam.dev";
 
 /// Checks that type and definition name the same workload.
-pub(super) async fn check_workload(definition: &ComponentDefinition, served: &mut ServedKinds) -> Result<(), Verdict> {
+pub(super) async fn check_workload(
+    definition: &ComponentDefinition,
+    served: &mut ServedResources,
+) -> Result<(), Verdict> {
     let (type_, kind) = (&definition.spec.workload.type_, kind_of(definition));
     match (type_.as_str(), kind) {
         ("", None) => Err(Verdict::Denied(format!(
@@ -48,7 +51,7 @@ fn kind_of(definition: &ComponentDefinition) -> Option<&WorkloadKind> {
     (*kind != WorkloadKind::default()).then_some(kind)
 }
 
-async fn resource_of(kind: &WorkloadKind, served: &mut ServedKinds) -> Result<String, Verdict> {
+async fn resource_of(kind: &WorkloadKind, served: &mut ServedResources) -> Result<String, Verdict> {
     served.resource(&kind.api_version, &kind.kind, |error| error).await
 }
 
@@ -70,7 +73,7 @@ impl WorkloadDefaults<'_> {
                 Ok(Patch::default())
             }
             (type_, Some(kind)) => {
-                let resource = resource_of(kind, &mut ServedKinds::new(self.client)).await?;
+                let resource = resource_of(kind, &mut ServedResources::new(self.client)).await?;
                 if type_.is_empty() {
                     self.create(&resource, kind).await?;
                     return self.patch(&resource);

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::api::oam::WorkflowStep;
 use crate::controllers::oam::workflow::TooManySteps;
-use crate::controllers::oam::workflow::plan::{Plan, PlannedStep, first_field};
+use crate::controllers::oam::workflow::plan::{PlannedStep, WorkflowPlan, first_field};
 
 /// The steps of a workflow by what they depend on.
 struct Dependents<'a> {
-    plan: Plan<'a>,
+    plan: WorkflowPlan<'a>,
     /// Steps that depend on a step directly.
     by_step: BTreeMap<usize, Vec<usize>>,
     /// Steps with the paths of their inputs, by the first field of the path.
@@ -23,7 +23,7 @@ pub(super) fn find_affected<'a>(
     mode: &str,
     name: &str,
 ) -> Result<Vec<&'a WorkflowStep>, TooManySteps> {
-    let dependents = Dependents::new(Plan::new(steps, mode)?);
+    let dependents = Dependents::new(WorkflowPlan::new(steps, mode)?);
     let plan = &dependents.plan;
     let mut is_affected = vec![false; plan.len()];
     let first = plan.steps().find(|(_, planned)| planned.step.name == name);
@@ -42,7 +42,7 @@ pub(super) fn find_affected<'a>(
 }
 
 impl<'a> Dependents<'a> {
-    fn new(plan: Plan<'a>) -> Self {
+    fn new(plan: WorkflowPlan<'a>) -> Self {
         let mut by_step: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut readers: BTreeMap<&str, Vec<(usize, &str)>> = BTreeMap::new();
         for (index, planned) in plan.steps() {

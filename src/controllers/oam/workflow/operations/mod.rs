@@ -1,7 +1,7 @@
 //! Operations of users on a workflow, as edits of an Application's status and of its values.
 //!
 //! KubeVela's command line makes the same edits, and the controller treats them like any other change of the status. They
-//! can be repeated: an operation that has nothing left to do returns [`Effect::Unchanged`].
+//! can be repeated: an operation that has nothing left to do returns [`OperationEffect::Unchanged`].
 
 mod affected;
 pub mod logs;
@@ -17,7 +17,7 @@ use crate::api::oam::{ApplicationStatus, StepStatus, WorkflowStatus};
 
 pub use phases::{resume, suspend, terminate};
 pub use restart::{Removed, restart, restart_from};
-pub use rollback::{Rollback, choose_rollback, restore_status};
+pub use rollback::{RollbackTarget, choose_rollback, restore_status};
 pub use values::{ValuesError, forget};
 
 /// Phase of a step that waits to be resumed.
@@ -26,12 +26,12 @@ pub const SUSPENDING: &str = "suspending";
 const MAX_NAMED: usize = 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum OperationEffect {
     Changed,
     Unchanged,
 }
 
-impl Effect {
+impl OperationEffect {
     fn of(before: &WorkflowStatus, after: &WorkflowStatus) -> Self {
         if before == after {
             Self::Unchanged

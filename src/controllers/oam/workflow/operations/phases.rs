@@ -1,6 +1,6 @@
 //! Suspends, resumes and terminates.
 
-use super::{Effect, OperationError, SUSPENDING, all_steps, find, for_each, other_phase, unfinished};
+use super::{OperationEffect, OperationError, SUSPENDING, all_steps, find, for_each, other_phase, unfinished};
 use crate::api::oam::{ApplicationStatus, StepStatus, WorkflowStatus};
 use crate::controllers::oam::workflow::{StepPhase, StepReason};
 
@@ -11,7 +11,7 @@ const TIMEOUT: &str = "Timeout";
 ///
 /// # Errors
 /// If the workflow has not started or has ended, or the step is not running.
-pub fn suspend(status: &mut ApplicationStatus, step: Option<&str>) -> Result<Effect, OperationError> {
+pub fn suspend(status: &mut ApplicationStatus, step: Option<&str>) -> Result<OperationEffect, OperationError> {
     let workflow = running(status)?;
     let before = workflow.clone();
     match step {
@@ -19,17 +19,17 @@ pub fn suspend(status: &mut ApplicationStatus, step: Option<&str>) -> Result<Eff
         Some(name) => change_phase(find(workflow, name)?, StepPhase::Running.as_str(), SUSPENDING)?,
     }
     workflow.suspend = true;
-    Ok(Effect::of(&before, workflow))
+    Ok(OperationEffect::of(&before, workflow))
 }
 
 /// Resumes the workflow with all suspended steps, or with one step.
 ///
 /// # Errors
 /// If the workflow has not started or has ended, or the step is not suspended.
-pub fn resume(status: &mut ApplicationStatus, step: Option<&str>) -> Result<Effect, OperationError> {
+pub fn resume(status: &mut ApplicationStatus, step: Option<&str>) -> Result<OperationEffect, OperationError> {
     let workflow = running(status)?;
     if !is_suspended(workflow) {
-        return Ok(Effect::Unchanged);
+        return Ok(OperationEffect::Unchanged);
     }
     let before = workflow.clone();
     match step {
@@ -38,20 +38,20 @@ pub fn resume(status: &mut ApplicationStatus, step: Option<&str>) -> Result<Effe
     }
     // Other suspended steps suspend the workflow again in its next turn.
     workflow.suspend = false;
-    Ok(Effect::of(&before, workflow))
+    Ok(OperationEffect::of(&before, workflow))
 }
 
 /// Ends the workflow: steps that run, are suspended or would be tried again fail.
 ///
 /// # Errors
 /// If the workflow has not started or has ended.
-pub fn terminate(status: &mut ApplicationStatus) -> Result<Effect, OperationError> {
+pub fn terminate(status: &mut ApplicationStatus) -> Result<OperationEffect, OperationError> {
     let workflow = unfinished(status)?;
     let before = workflow.clone();
     workflow.terminated = true;
     workflow.suspend = false;
     for_each(workflow, fail);
-    Ok(Effect::of(&before, workflow))
+    Ok(OperationEffect::of(&before, workflow))
 }
 
 fn fail(step: &mut StepStatus) {

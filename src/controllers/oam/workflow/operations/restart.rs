@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::affected::find_affected;
-use super::{Effect, OperationError, all_steps, find, not_found, other_phase, started};
+use super::{OperationEffect, OperationError, all_steps, find, not_found, other_phase, started};
 use crate::api::oam::{ApplicationStatus, StepStatus, WorkflowStatus, WorkflowStep};
 use crate::controllers::oam::workflow::StepPhase;
 
@@ -21,10 +21,10 @@ pub struct Removed {
 ///
 /// # Errors
 /// If the workflow has not started.
-pub fn restart(status: &mut ApplicationStatus) -> Result<Effect, OperationError> {
+pub fn restart(status: &mut ApplicationStatus) -> Result<OperationEffect, OperationError> {
     started(status)?;
     status.workflow = None;
-    Ok(Effect::Changed)
+    Ok(OperationEffect::Changed)
 }
 
 /// Makes the workflow run a failed step again, with the steps that come after it or, in the mode DAG, depend on it. The

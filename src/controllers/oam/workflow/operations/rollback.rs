@@ -10,7 +10,7 @@ use crate::controllers::oam::revisions::names::revision_number;
 
 /// The revision that a rollback restores.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rollback<'a> {
+pub struct RollbackTarget<'a> {
     pub revision: &'a ApplicationRevision,
     /// Version to publish again. Its release is in place already, so that its workflow need not run.
     pub version: Option<&'a str>,
@@ -26,7 +26,7 @@ pub struct Rollback<'a> {
 pub fn choose_rollback<'a>(
     application: &Application,
     revisions: &'a [ApplicationRevision],
-) -> Result<Rollback<'a>, OperationError> {
+) -> Result<RollbackTarget<'a>, OperationError> {
     let workflow = application.status.as_ref().and_then(|status| status.workflow.as_ref());
     if workflow.is_some_and(|workflow| !workflow.terminated && !workflow.suspend && !workflow.finished) {
         return Err(OperationError::Running);
@@ -37,7 +37,7 @@ pub fn choose_rollback<'a>(
     for revision in revisions.iter().rev() {
         let version = version_of(revision).filter(|_| is_published);
         if succeeded(revision) && (!is_published || version.is_some()) {
-            return Ok(Rollback {
+            return Ok(RollbackTarget {
                 revision,
                 version,
                 outdated: if is_published { outdated } else { Vec::new() },

@@ -20,7 +20,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{FailureReason, Outcome, StepResult, StepTask, TooManySteps, ValueStore, WorkflowSettings, WorkflowTurn};
+use super::{
+    FailureReason, StepResult, StepTask, TooManySteps, TurnOutcome, ValueStore, WorkflowSettings, WorkflowTurn,
+};
 use crate::api::oam::{StepInput, StepOutput, StepStatus, WorkflowStatus, WorkflowStep};
 use crate::controllers::oam::context::Context;
 
@@ -158,12 +160,12 @@ impl Run {
         )
     }
 
-    pub fn turn(&mut self, result: impl Fn(&str) -> StepResult) -> Outcome {
+    pub fn turn(&mut self, result: impl Fn(&str) -> StepResult) -> TurnOutcome {
         self.turn_after(0, result)
     }
 
     /// Runs a turn some milliseconds after `now`.
-    pub fn turn_after(&mut self, millis: u64, result: impl Fn(&str) -> StepResult) -> Outcome {
+    pub fn turn_after(&mut self, millis: u64, result: impl Fn(&str) -> StepResult) -> TurnOutcome {
         let now = Timestamp::from_second(self.now).unwrap() + Duration::from_millis(millis);
         let mut ids = 0..;
         let mut turn = WorkflowTurn::begin(

@@ -33,7 +33,7 @@ fn webhooks(pods: &Value, settings: ApplicationWebhookSettings) -> ApplicationWe
     ApplicationWebhooks::new(
         Client::new(service, "home"),
         DefinitionCaches::new(None, definition_budgets),
-        Evaluator::new(cue::Options::default(), ResourceMetrics::unregistered()),
+        Evaluator::new(cue::EvaluatorOptions::default(), ResourceMetrics::unregistered()),
         Budgets::default(),
         settings,
     )

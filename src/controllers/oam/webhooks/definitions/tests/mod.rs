@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::controllers::oam::webhooks::review::AdmissionReview;
-use crate::cue::{Error, Inspection, Kind, TemplateKind, TextErrors};
+use crate::cue::{Error, Inspection, TemplateKind, TextErrorKind, TextErrors};
 
 const NAMESPACE: &str = "team";
 
@@ -47,7 +47,7 @@ impl InspectTemplate for FakeEvaluator {
         };
         match template {
             "broken" => Err(Error::Failed {
-                kind: Kind::Conflict,
+                kind: TextErrorKind::Conflict,
                 errors: TextErrors::from_text("a: conflicting values 1 and 2"),
             }),
             "long" => Err(Error::Timeout(std::time::Duration::from_secs(2))),

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::{status, steps_of};
 use crate::api::oam::ApplicationStatus;
-use crate::controllers::oam::workflow::operations::{Effect, OperationError, resume, suspend, terminate};
+use crate::controllers::oam::workflow::operations::{OperationEffect, OperationError, resume, suspend, terminate};
 
 /// A group with a running and a succeeded sub-step, a running and a pending step.
 fn running() -> ApplicationStatus {
@@ -23,7 +23,7 @@ fn is_suspended(status: &ApplicationStatus) -> bool {
 #[test]
 fn running_steps_are_suspended_and_resumed() {
     let mut status = running();
-    assert_eq!(suspend(&mut status, None), Ok(Effect::Changed));
+    assert_eq!(suspend(&mut status, None), Ok(OperationEffect::Changed));
     let suspended = [
         "group suspending",
         "build suspending Wait",
@@ -33,25 +33,25 @@ fn running_steps_are_suspended_and_resumed() {
     ];
     assert_eq!(steps_of(&status), suspended);
     assert!(is_suspended(&status));
-    assert_eq!(suspend(&mut status, None), Ok(Effect::Unchanged));
-    assert_eq!(resume(&mut status, None), Ok(Effect::Changed));
+    assert_eq!(suspend(&mut status, None), Ok(OperationEffect::Unchanged));
+    assert_eq!(resume(&mut status, None), Ok(OperationEffect::Changed));
     assert_eq!(status, running());
-    assert_eq!(resume(&mut status, None), Ok(Effect::Unchanged));
+    assert_eq!(resume(&mut status, None), Ok(OperationEffect::Unchanged));
 }
 
 #[test]
 fn one_step_or_sub_step_is_suspended_and_resumed() {
     let mut status = running();
-    assert_eq!(suspend(&mut status, Some("build")), Ok(Effect::Changed));
-    assert_eq!(suspend(&mut status, Some("deploy")), Ok(Effect::Changed));
+    assert_eq!(suspend(&mut status, Some("build")), Ok(OperationEffect::Changed));
+    assert_eq!(suspend(&mut status, Some("deploy")), Ok(OperationEffect::Changed));
     assert_eq!(steps_of(&status)[..2], ["group running", "build suspending Wait"]);
-    assert_eq!(suspend(&mut status, Some("build")), Ok(Effect::Unchanged));
-    assert_eq!(resume(&mut status, Some("build")), Ok(Effect::Changed));
+    assert_eq!(suspend(&mut status, Some("build")), Ok(OperationEffect::Unchanged));
+    assert_eq!(resume(&mut status, Some("build")), Ok(OperationEffect::Changed));
     assert_eq!(steps_of(&status)[1], "build running Wait");
     assert_eq!(steps_of(&status)[3], "deploy suspending");
     assert!(!is_suspended(&status));
     // The other step suspends the workflow again.
-    assert_eq!(resume(&mut status, Some("deploy")), Ok(Effect::Changed));
+    assert_eq!(resume(&mut status, Some("deploy")), Ok(OperationEffect::Changed));
     assert_eq!(status, running());
 }
 
@@ -59,7 +59,7 @@ fn one_step_or_sub_step_is_suspended_and_resumed() {
 fn a_workflow_that_was_suspended_after_failures_is_resumed() {
     let mut status = status(json!([{ "name": "a", "phase": "failed", "reason": "FailedAfterRetries" }]));
     status.workflow.as_mut().unwrap().suspend = true;
-    assert_eq!(resume(&mut status, None), Ok(Effect::Changed));
+    assert_eq!(resume(&mut status, None), Ok(OperationEffect::Changed));
     assert!(!is_suspended(&status));
     assert_eq!(steps_of(&status), ["a failed FailedAfterRetries"]);
 }
@@ -96,7 +96,7 @@ fn termination_fails_all_steps_that_have_not_ended() {
         { "name": "g", "phase": "succeeded" },
     ]));
     status.workflow.as_mut().unwrap().suspend = true;
-    assert_eq!(terminate(&mut status), Ok(Effect::Changed));
+    assert_eq!(terminate(&mut status), Ok(OperationEffect::Changed));
     let expected = [
         "group failed Terminate",
         "a failed Terminate",
@@ -110,7 +110,7 @@ fn termination_fails_all_steps_that_have_not_ended() {
     assert_eq!(steps_of(&status), expected);
     let workflow = status.workflow.clone().unwrap();
     assert!(workflow.terminated && !workflow.suspend && !workflow.finished);
-    assert_eq!(terminate(&mut status), Ok(Effect::Unchanged));
+    assert_eq!(terminate(&mut status), Ok(OperationEffect::Unchanged));
     assert_eq!(suspend(&mut status, None), Err(OperationError::Terminated));
     assert_eq!(resume(&mut status, None), Err(OperationError::Terminated));
 }

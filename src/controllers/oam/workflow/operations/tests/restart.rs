@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 
 use super::{status, steps_of};
 use crate::api::oam::{ApplicationStatus, WorkflowStep};
-use crate::controllers::oam::workflow::operations::{Effect, OperationError, Removed, forget, restart, restart_from};
+use crate::controllers::oam::workflow::operations::{
+    OperationEffect, OperationError, Removed, forget, restart, restart_from,
+};
 
 fn declared(steps: Value) -> Vec<WorkflowStep> {
     serde_json::from_value(steps).unwrap()
@@ -42,7 +44,7 @@ fn names(removed: &Removed) -> Vec<&str> {
 #[test]
 fn a_restart_removes_the_run() {
     let mut status = failed("DAG-DAG", &declared(json!([{ "name": "a" }])));
-    assert_eq!(restart(&mut status), Ok(Effect::Changed));
+    assert_eq!(restart(&mut status), Ok(OperationEffect::Changed));
     assert_eq!(status.workflow, None);
     assert_eq!(restart(&mut status), Err(OperationError::NotStarted));
 }

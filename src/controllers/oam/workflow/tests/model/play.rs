@@ -9,7 +9,7 @@ use super::expect::MAX_RETRIES;
 use super::flow::{Attempt, Condition, End, Flow, Kind, Random, TIMEOUT_HOURS};
 use crate::api::oam::{StepStatus, WorkflowStatus, WorkflowStep};
 use crate::controllers::oam::context::Context;
-use crate::controllers::oam::workflow::{Outcome, State, StepTask, ValueStore, WorkflowSettings, WorkflowTurn};
+use crate::controllers::oam::workflow::{State, StepTask, TurnOutcome, ValueStore, WorkflowSettings, WorkflowTurn};
 
 /// Turns without news after which only a timeout changes anything.
 const QUIET_TURNS: usize = 4;
@@ -85,7 +85,7 @@ impl Player<'_> {
         (self.status.steps.clone(), attempts.collect())
     }
 
-    fn turn(&mut self) -> Outcome {
+    fn turn(&mut self) -> TurnOutcome {
         let settings = WorkflowSettings {
             max_retries: u32::try_from(MAX_RETRIES).unwrap(),
             max_wait_backoff: Duration::from_secs(2),
@@ -141,7 +141,7 @@ impl Player<'_> {
     }
 
     /// Takes the outcome over, and goes to the next turn. Returns true if an event starts it early.
-    fn follow(&mut self, outcome: &Outcome) -> bool {
+    fn follow(&mut self, outcome: &TurnOutcome) -> bool {
         self.status = outcome.status.clone();
         self.store = outcome.store.clone();
         if self.random.one_in(4) {
@@ -194,7 +194,7 @@ impl Player<'_> {
     }
 
     /// Lets the process die after it has stored the values, and before it has written the status.
-    fn lose_status(&mut self, outcome: &Outcome) {
+    fn lose_status(&mut self, outcome: &TurnOutcome) {
         self.store = ValueStore::parse(&outcome.store.to_data()).unwrap();
         self.now += Duration::from_millis(100);
     }
