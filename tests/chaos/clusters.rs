@@ -37,7 +37,7 @@ pub async fn drive(environment: &Environment) {
     let both = ["local", "east"];
     let components = [config("settings", "one"), config("old", "one")];
     deploy(environment, "shop", placed(&components, &both)).await;
-    // One component is changed, one removed and one added.
+    // Changes a component, removes another and adds a third.
     let components = [config("settings", "two"), config("more", "one")];
     deploy(environment, "shop", placed(&components, &both)).await;
     environment.until_gone(CONFIG_MAP, "old").await;

@@ -35,7 +35,7 @@ pub fn kubelet(environment: &Environment) -> Kubelet {
 pub async fn drive(environment: &Environment) {
     let components = [config("settings", "one"), web("web", 1)];
     deploy(environment, "shop", spec(&components)).await;
-    // One component is changed, one removed and one added.
+    // Changes a component, removes another and adds a third.
     let components = [config("settings", "two"), config("more", "one")];
     deploy(environment, "shop", spec(&components)).await;
     environment.until_gone(DEPLOYMENT, "web").await;

@@ -9,7 +9,7 @@ use crate::oam_apps::site::says;
 use crate::oam_apps::{APPLICATION, CONFIG_MAP};
 use crate::support::portolan::Portolan;
 
-/// A part of each value that nobody may see.
+/// Part of each secret value; it must not appear in logs or statuses.
 const HIDDEN: &str = "hunter2";
 /// The last years of certificates.
 const VALID: i32 = 2090;

@@ -74,7 +74,7 @@ impl Fleet {
         }
     }
 
-    /// One more cluster, which is not joined.
+    /// Returns another cluster, which is not joined.
     pub async fn west(&self) -> Site {
         in_namespace_of(&self.site, joined_control_plane(1).await).await
     }

@@ -194,7 +194,7 @@ async fn silent_clusters_are_waited_for_at_the_same_time() {
     clusters.push("east");
     site.declare("shop", placed(&[config("settings", "one")], &clusters))
         .await;
-    // One after another, they would take a hundred seconds.
+    // In sequence, the attempts would take a hundred seconds.
     east.until(CONFIG_MAP, "settings", "created", has("one")).await;
     site.until_said("shop", "silent-").await;
     assert_others_served(&fleet, "first").await;

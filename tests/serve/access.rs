@@ -1,4 +1,4 @@
-//! Who sees what: tokens of ServiceAccounts, reviewed by a real API server.
+//! Access by tokens of ServiceAccounts, which a real API server reviews.
 
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use kube::Api;

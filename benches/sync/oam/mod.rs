@@ -19,7 +19,7 @@ const APPLICATION: &str = "core.oam.dev/v1beta1 Application";
 const RUNNING: &str = "running";
 const PASSES: &str = "portolan_oam_passes_total";
 const EVALUATIONS: &str = "portolan_cue_evaluations_total";
-/// Nobody is a node here.
+/// Excludes the controllers that need nodes.
 const CONTROLLERS: &str = "*,-node-lifecycle-controller,-pod-garbage-collector-controller";
 const MEMORY: Limit = Peak(80.0);
 

@@ -94,7 +94,7 @@ pub struct JoinedOptions {
     /// Sends requests through cluster-gateway, without limits; the controller's own client if `None`.
     pub gateway: Option<GatewayClient>,
     pub requests: RequestMetrics,
-    /// That of the controller's own client: only the process that leads writes.
+    /// The fence of the controller's own client: only the process that leads writes.
     pub write_fence: Option<WriteFence>,
 }
 

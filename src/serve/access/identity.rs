@@ -26,7 +26,7 @@ pub(super) struct Identity {
     renews: Instant,
     renewal_began: AtomicBool,
     namespaces: Mutex<Namespaces>,
-    /// One caller has the namespaces of one request reviewed at a time.
+    /// Serializes the reviews of a caller's requests.
     pub(super) busy: tokio::sync::Mutex<()>,
 }
 

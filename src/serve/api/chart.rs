@@ -1,4 +1,4 @@
-//! One chart, its versions, and one version, as a row of any writer has them.
+//! The routes of a chart, its versions, and a version, for rows of any writer.
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};

@@ -27,7 +27,7 @@ pub(super) const SYSTEM_NAMESPACE: &str = "kube-system";
 pub(super) struct Answers {
     pub(super) version: Value,
     pub(super) can_impersonate: IdentityKinds,
-    /// None if the credential may not read it.
+    /// The UID of the namespace; `None` if the credential may not read it.
     pub(super) system_uid: Option<String>,
 }
 

@@ -180,7 +180,7 @@ impl Monitor {
             let is_rare = std::mem::replace(&mut opened, Instant::now()).elapsed() >= RARE;
             if circuit.take_success() {
                 retries = Retries::default();
-                // One request without a response is no outage: an admission webhook or an aggregated API server is slow.
+                // A single lost response is no outage: an admission webhook or an aggregated API server is slow.
                 if is_rare && ask::version(transport).await.is_ok() {
                     circuit.close();
                     self.publish(&connection, &circuit);

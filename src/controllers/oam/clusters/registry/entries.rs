@@ -22,7 +22,7 @@ pub(super) struct Clusters {
 pub(super) struct Entry {
     secret: Option<Arc<ObjectMeta>>,
     managed: Option<Arc<ObjectMeta>>,
-    /// None until the cluster is used.
+    /// Starts with the first use of the cluster.
     pub(super) monitor: Option<MonitorHandle>,
 }
 
