@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use axum::http::{Request, header::CONTENT_TYPE};
 use clap::Args;
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Client, ResourceExt};
 use serde::Serialize;
@@ -18,6 +18,7 @@ use crate::controllers::oam::clusters::connection::{connect, failure, remote_opt
 use crate::controllers::oam::clusters::credential::ClusterAccess;
 use crate::http::{Fetcher, Settings};
 use crate::runtime::kube_client::metrics::RequestMetrics;
+use crate::runtime::kube_client::review::{SELF_REVIEWS, self_review};
 use crate::runtime::kube_client::{RemoteOptions, api_server_endpoint, api_server_of_pod, connect_transport};
 
 const VERSION: &str = "/version";
@@ -85,20 +86,8 @@ pub async fn version(client: &Client) -> Result<Value, String> {
 
 /// Returns true if the credential has a right in the cluster, in all namespaces.
 pub async fn may(client: &Client, verb: &str, group: &str, resource: &str) -> Result<bool, String> {
-    let review = SelfSubjectAccessReview {
-        spec: SelfSubjectAccessReviewSpec {
-            resource_attributes: Some(ResourceAttributes {
-                verb: Some(verb.to_owned()),
-                group: Some(group.to_owned()),
-                resource: Some(resource.to_owned()),
-                ..ResourceAttributes::default()
-            }),
-            non_resource_attributes: None,
-        },
-        ..SelfSubjectAccessReview::default()
-    };
-    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-    let reviewed: SelfSubjectAccessReview = post(client, path, &review).await?;
+    let review = self_review(verb, group, resource);
+    let reviewed: SelfSubjectAccessReview = post(client, SELF_REVIEWS, &review).await?;
     Ok(reviewed.status.is_some_and(|status| status.allowed))
 }
 

@@ -1,11 +1,33 @@
-//! Reviews of bearer tokens, as kube-rbac-proxy and controller-runtime do them.
+//! Reviews of bearer tokens and rights, as kube-rbac-proxy and controller-runtime do them.
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
-use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+    SubjectAccessReview, SubjectAccessReviewSpec,
+};
 use kube::Client;
 use kube::api::{Api, PostParams};
 
 use super::{ApiError, call};
+
+pub const SELF_REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+/// Returns the review of a right of the sender in all namespaces, for [`SELF_REVIEWS`].
+#[must_use]
+pub fn self_review(verb: &str, group: &str, resource: &str) -> SelfSubjectAccessReview {
+    SelfSubjectAccessReview {
+        spec: SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(ResourceAttributes {
+                verb: Some(verb.to_owned()),
+                group: Some(group.to_owned()),
+                resource: Some(resource.to_owned()),
+                ..ResourceAttributes::default()
+            }),
+            non_resource_attributes: None,
+        },
+        ..SelfSubjectAccessReview::default()
+    }
+}
 
 /// Returns true if the owner of `token` may get a non-resource URL, `None` if the token is not valid.
 pub async fn may_get_path(client: &Client, token: &str, path: &str) -> Result<Option<bool>, ApiError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::body::to_bytes;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{Request, StatusCode};
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
 use kube::client::Body;
 use kube::core::Status;
 use serde_json::Value;
@@ -15,12 +15,12 @@ use tower::ServiceExt;
 use super::circuit::NoResponse;
 use super::connection::{RemoteTransport, failure};
 use super::identities::IdentityKinds;
+use crate::runtime::kube_client::review::{SELF_REVIEWS, self_review};
 
 /// The time limit of a request, with its response.
 const LIMIT: Duration = Duration::from_secs(5);
 /// In bytes.
 const MAX_RESPONSE: usize = 64 << 10;
-const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 /// Its UID identifies a cluster.
 pub(super) const SYSTEM_NAMESPACE: &str = "kube-system";
 
@@ -61,20 +61,8 @@ pub(super) async fn can_impersonate(transport: &RemoteTransport) -> Result<Ident
 }
 
 async fn may_impersonate(transport: &RemoteTransport, resource: &str) -> Result<bool, String> {
-    let text = |text: &str| Some(text.to_owned());
-    let review = SelfSubjectAccessReview {
-        spec: SelfSubjectAccessReviewSpec {
-            resource_attributes: Some(ResourceAttributes {
-                verb: text("impersonate"),
-                group: text(""),
-                resource: text(resource),
-                ..ResourceAttributes::default()
-            }),
-            non_resource_attributes: None,
-        },
-        ..SelfSubjectAccessReview::default()
-    };
-    match send(transport, REVIEWS, Some(&review)).await {
+    let review = self_review("impersonate", "", resource);
+    match send(transport, SELF_REVIEWS, Some(&review)).await {
         Ok(reviewed) => Ok(reviewed.pointer("/status/allowed").and_then(Value::as_bool) == Some(true)),
         Err(kube::Error::Api(status)) if matches!(status.code, 403..=405) => Ok(false),
         Err(error) => Err(failure(&error)),
