@@ -19,9 +19,9 @@ use crate::budget;
 use crate::controllers::Source;
 use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::serve::access::{Access, AccessMetrics, AccessOptions, ClusterReviews};
-use crate::serve::api::Site;
 use crate::serve::live::Live;
 use crate::serve::metrics::ServeMetrics;
+use crate::serve::site::{Site, SiteOptions};
 use crate::serve::snapshot::Snapshot;
 use crate::server::{Info, ListenAddress, ProcessMetrics, Server, ServerLimits};
 
@@ -110,7 +110,12 @@ async fn serve(
         }
         is_loaded.store(true, Ordering::Relaxed);
     };
-    let site = Site::new(Arc::clone(&live), access, options.prefix.clone(), metrics.serve.clone());
+    let site = Site::new(SiteOptions {
+        live: Arc::clone(&live),
+        access,
+        prefix: options.prefix.clone(),
+        metrics: metrics.serve.clone(),
+    });
     let server = Server::new(
         listener,
         site.routes(),

@@ -3,13 +3,16 @@
 //! ```text
 //!  catalog ── rows of changed repositories ─► Snapshot ─► search ─► hits
 //!                                                │                    │
-//!  request ─► access: who sees which namespaces ─┴─► api ◄────────────┘
+//!  request ─► access: who sees which namespaces ─┴─► site ─► api ◄────┘
 //! ```
 
 pub mod access;
-pub mod api;
+mod api;
 pub mod live;
 pub mod metrics;
+mod problem;
+mod respond;
 pub mod search;
+pub mod site;
 pub mod snapshot;
 pub mod summary;

@@ -10,10 +10,10 @@ use url::{ParseError, Url};
 
 use super::charts::Summary;
 use super::parameters::Parameters;
-use super::problem::Problem;
-use super::respond::respond;
-use super::{Site, Visit};
 use crate::api::NamespacedName;
+use crate::serve::problem::Problem;
+use crate::serve::respond::respond;
+use crate::serve::site::{Site, Visit};
 use crate::serve::summary::{ChartSummary, known_time};
 use crate::text::{printable, redacted_url};
 

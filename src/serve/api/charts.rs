@@ -7,11 +7,11 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::parameters::Parameters;
-use super::problem::Problem;
-use super::respond::respond;
-use super::{Freshness, Site, Visit};
 use crate::api::NamespacedName;
+use crate::serve::problem::Problem;
+use crate::serve::respond::respond;
 use crate::serve::search::{Hit, Rank, Words, matches};
+use crate::serve::site::{Freshness, Site, Visit};
 use crate::serve::summary::{ChartSummary, fold};
 
 const PARAMETERS: [&str; 6] = ["q", "namespace", "repository", "category", "keyword", "sort"];

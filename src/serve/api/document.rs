@@ -5,9 +5,9 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use serde_json::Value;
 
-use super::Site;
-use super::problem::Problem;
-use super::respond::respond;
+use crate::serve::problem::Problem;
+use crate::serve::respond::respond;
+use crate::serve::site::Site;
 
 const DOCUMENT: &str = include_str!("openapi.json");
 
@@ -15,7 +15,7 @@ const DOCUMENT: &str = include_str!("openapi.json");
 pub(super) async fn show(State(site): State<Site>, headers: HeaderMap) -> Result<Response, Problem> {
     let mut document: Value = serde_json::from_str(DOCUMENT).map_err(|_| Problem::internal())?;
     document["info"]["version"] = env!("CARGO_PKG_VERSION").into();
-    document["servers"] = serde_json::json!([{ "url": format!("{}/api/v1", site.0.prefix) }]);
+    document["servers"] = serde_json::json!([{ "url": format!("{}/api/v1", site.prefix()) }]);
     respond(&headers, &document)
 }
 

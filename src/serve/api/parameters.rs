@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use url::form_urlencoded;
 
-use super::problem::Problem;
+use crate::serve::problem::Problem;
 use crate::text::hex;
 
 const DEFAULT_LIMIT: usize = 50;

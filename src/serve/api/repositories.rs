@@ -8,13 +8,13 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::parameters::Parameters;
-use super::problem::Problem;
-use super::respond::respond;
-use super::{Freshness, Site};
 use crate::api::NamespacedName;
 use crate::catalog::Record;
 use crate::runtime::cron;
 use crate::serve::live::Loaded;
+use crate::serve::problem::Problem;
+use crate::serve::respond::respond;
+use crate::serve::site::{Freshness, Site};
 use crate::serve::snapshot::Repository;
 use crate::text::redacted_url;
 
