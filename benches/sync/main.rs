@@ -35,7 +35,8 @@ use report::Row;
 use rig::baseline;
 
 /// In the order of the table.
-const PARTS: &str = "index size many namespaces files import registry apps oam scale workflows webhooks isolation";
+const PARTS: &str =
+    "index size many namespaces files import registry apps oam scale joined workflows webhooks isolation";
 const RECORD: &str = "--record";
 
 fn main() {
@@ -73,6 +74,7 @@ async fn measure(part: &str) -> Vec<Row> {
         "apps" => apps::run().await,
         "oam" => oam::run().await,
         "scale" => oam::scale().await,
+        "joined" => oam::joined::run().await,
         "workflows" => oam::workflows::run().await,
         "webhooks" => oam::webhooks::run().await,
         _ => isolation::run().await,

@@ -1,5 +1,6 @@
 //! KubeVela's Applications over a real API server: deployment, requests at rest, drift and memory.
 
+pub mod joined;
 mod render;
 pub mod webhooks;
 pub mod workflows;
@@ -22,6 +23,7 @@ const EVALUATIONS: &str = "portolan_cue_evaluations_total";
 /// Excludes the controllers that need nodes.
 const CONTROLLERS: &str = "*,-node-lifecycle-controller,-pod-garbage-collector-controller";
 const MEMORY: Limit = Peak(80.0);
+const DRIFT: &str = "20 scaled by others until restored, the slowest";
 
 /// Measures renders, the size at which vela-core was measured, and a larger one.
 pub async fn run() -> Vec<Row> {
@@ -36,7 +38,8 @@ async fn small() -> [Row; 4] {
     let bench = Bench::new(200, CONTROLLERS).await;
     let alone = bench.objects_alone().await;
     let portolan = start(&bench.control_plane.kubeconfig(), &[]);
-    let (created, drift) = (bench.created("created", &portolan).await, bench.drift(&portolan).await);
+    let created = bench.created("created", &portolan).await;
+    let drift = bench.drift(&portolan, &bench.namespaces, DRIFT).await;
     portolan.end().await;
     [alone, created, drift, bench.at_rest(MEMORY).await]
 }
@@ -63,7 +66,8 @@ async fn large() -> [Row; 2] {
 pub async fn scale() -> Vec<Row> {
     let bench = Bench::new(3_000, CONTROLLERS).await;
     let portolan = start(&bench.control_plane.kubeconfig(), &[]);
-    let mut rows = vec![bench.created("created", &portolan).await, bench.drift(&portolan).await];
+    let created = bench.created("created", &portolan).await;
+    let mut rows = vec![created, bench.drift(&portolan, &bench.namespaces, DRIFT).await];
     portolan.end().await;
     rows.extend([bench.restarted().await, bench.at_rest(Peak(250.0)).await]);
     rows
@@ -153,11 +157,11 @@ impl Bench {
     }
 
     /// Measures the time from a change of a Deployment by somebody else to its restoration.
-    async fn drift(&self, portolan: &Running) -> Row {
+    async fn drift(&self, portolan: &Running, there: &Namespaces, case: &str) -> Row {
         let before = portolan.settled().await;
         let mut times = Vec::new();
         for number in 0..20 {
-            let (deployments, name) = (self.namespaces.of(number, DEPLOYMENT), component(number));
+            let (deployments, name) = (there.of(number, DEPLOYMENT), component(number));
             let scale = json!({ "spec": { "replicas": 1 } });
             let changed = Instant::now();
             patch(&deployments, &name, scale).await;
@@ -169,7 +173,7 @@ impl Bench {
             times.push(changed.elapsed().as_secs_f64());
         }
         let sample = portolan.settled().await.since(before);
-        let case = with_median("20 scaled by others until restored, the slowest", &times);
+        let case = with_median(case, &times);
         let row = self.row(&case, sample.wall(percentile(&times, 100)));
         row.limits(&[Wall(1.0)])
     }

@@ -29,6 +29,17 @@ impl Namespaces {
         }
     }
 
+    /// Creates the same namespaces in another cluster.
+    pub async fn same_in(&self, control_plane: &ControlPlane) -> Self {
+        for name in &self.names {
+            control_plane.kubectl(&["create", "namespace", name]).await;
+        }
+        Self {
+            names: self.names.clone(),
+            client: control_plane.client().await,
+        }
+    }
+
     pub fn of(&self, number: usize, kind: &str) -> Api<DynamicObject> {
         self.within(&self.names[number % self.names.len()], kind)
     }
