@@ -8,6 +8,7 @@
 
 pub mod access;
 mod api;
+pub mod limits;
 pub mod live;
 pub mod metrics;
 mod problem;
