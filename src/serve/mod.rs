@@ -3,7 +3,8 @@
 //! ```text
 //!  catalog ── rows of changed repositories ─► Snapshot ─► search ─► hits
 //!                                                │                    │
-//!  request ─► access: who sees which namespaces ─┴─► site ─► api ◄────┘
+//!  request ─► limits ─► access: who sees which ──┴─► site ─► api ◄────┘
+//!                       namespaces
 //! ```
 
 pub mod access;

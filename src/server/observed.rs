@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, Bytes};
-use hyper::body::{Frame, SizeHint};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connections::OpenConnection;
@@ -85,7 +85,7 @@ impl ObservedBody {
     }
 }
 
-impl hyper::body::Body for ObservedBody {
+impl HttpBody for ObservedBody {
     type Data = Bytes;
     type Error = axum::Error;
 

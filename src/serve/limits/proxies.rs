@@ -7,6 +7,8 @@ use axum::http::HeaderMap;
 use ipnet::{IpNet, Ipv4Net};
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
+/// Proxies in a row. A client may send any number of addresses.
+const MAX_HOPS: usize = 16;
 
 /// An address or a network of `--trusted-proxies`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +64,7 @@ impl TrustedProxies {
         let values = headers.get_all(FORWARDED_FOR).iter().rev();
         let hops = values.flat_map(|value| value.as_bytes().rsplit(|byte| *byte == b','));
         let mut client = peer.to_canonical();
-        for hop in hops {
+        for hop in hops.take(MAX_HOPS) {
             if !self.trust(client) {
                 break;
             }
@@ -145,5 +147,7 @@ mod tests {
             assert_eq!(client(&trusted, "10.0.0.1", forwarded), expected, "{forwarded:?}");
         }
         assert_eq!(client(&trusted, "::ffff:10.0.0.1", &["192.0.2.7"]), "192.0.2.7");
+        let long = format!("192.0.2.7{}", ", 10.0.0.9".repeat(MAX_HOPS));
+        assert_eq!(client(&trusted, "10.0.0.1", &[&long]), "10.0.0.9");
     }
 }
