@@ -19,6 +19,7 @@ use crate::budget;
 use crate::controllers::Source;
 use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::serve::access::{Access, AccessMetrics, AccessOptions, ClusterReviews};
+use crate::serve::limits::{RequestLimits, TrustedProxies};
 use crate::serve::live::Live;
 use crate::serve::metrics::ServeMetrics;
 use crate::serve::site::{Site, SiteOptions};
@@ -115,6 +116,8 @@ async fn serve(
         access,
         prefix: options.prefix.clone(),
         metrics: metrics.serve.clone(),
+        limits: RequestLimits::default(),
+        trusted_proxies: TrustedProxies::default(),
     });
     let server = Server::new(
         listener,

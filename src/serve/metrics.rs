@@ -6,6 +6,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use super::limits::LimitMetrics;
+
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct CodeLabel {
     code: u16,
@@ -21,6 +23,7 @@ struct ResultLabel {
 pub struct ServeMetrics {
     requests: Family<CodeLabel, Histogram, fn() -> Histogram>,
     checks: Family<ResultLabel, Counter>,
+    pub(super) limits: LimitMetrics,
 }
 
 impl Default for ServeMetrics {
@@ -29,6 +32,7 @@ impl Default for ServeMetrics {
             // 1 ms to 16 s, above the timeout of a request.
             requests: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 8))),
             checks: Family::default(),
+            limits: LimitMetrics::default(),
         }
     }
 }
@@ -44,6 +48,7 @@ impl ServeMetrics {
         );
         let help = "Total number of checks of the database for changes by result: succeeded or failed";
         registry.register("portolan_catalog_checks", help, metrics.checks.clone());
+        metrics.limits.register(registry);
         metrics
     }
 

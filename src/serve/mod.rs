@@ -3,11 +3,13 @@
 //! ```text
 //!  catalog ── rows of changed repositories ─► Snapshot ─► search ─► hits
 //!                                                │                    │
-//!  request ─► access: who sees which namespaces ─┴─► site ─► api ◄────┘
+//!  request ─► limits ─► access: who sees which ──┴─► site ─► api ◄────┘
+//!                       namespaces
 //! ```
 
 pub mod access;
 mod api;
+pub mod limits;
 pub mod live;
 pub mod metrics;
 mod problem;

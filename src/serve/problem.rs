@@ -103,8 +103,13 @@ impl Problem {
         )
     }
 
-    pub(super) fn busy() -> Self {
-        Self::new(UNAVAILABLE, "too many requests are in flight; retry later").retry_after(1)
+    pub(super) fn too_many(retry_after: u64) -> Self {
+        let detail = format!("too many requests of this caller; retry in {retry_after} s");
+        Self::new(TOO_MANY, detail).retry_after(retry_after)
+    }
+
+    pub(super) fn busy(detail: &'static str) -> Self {
+        Self::new(UNAVAILABLE, detail).retry_after(1)
     }
 
     pub(super) fn late() -> Self {
@@ -120,7 +125,7 @@ impl From<AccessError> for Problem {
     fn from(error: AccessError) -> Self {
         let (kind, retry_after) = match error {
             AccessError::Unauthenticated => (UNAUTHENTICATED, None),
-            AccessError::Forbidden { .. } => (FORBIDDEN, None),
+            AccessError::Forbidden { .. } | AccessError::ForeignHost => (FORBIDDEN, None),
             AccessError::Unavailable { retry_after } => (UNAVAILABLE, Some(retry_after)),
             AccessError::TooMany { retry_after } => (TOO_MANY, Some(retry_after)),
             AccessError::Misdirected => (MISDIRECTED, None),

@@ -1,29 +1,21 @@
 //! The parts that all routes share: limits of a request, its caller, and what the caller may see of the snapshot.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Request, State};
 use axum::http::HeaderMap;
-use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
+use axum::middleware::from_fn_with_state;
 use serde::Serialize;
-use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout};
 
 use super::access::{Access, AccessError, Caller};
 use super::api;
+use super::limits::{Limit, Limiter, RequestLimits, TrustedProxies, limit};
 use super::live::{Live, Loaded, View};
 use super::metrics::ServeMetrics;
 use super::problem::Problem;
 use super::snapshot::Repository;
 use crate::api::NamespacedName;
-
-/// Path and query of a request. A cursor takes most of it.
-const MAX_URI_BYTES: usize = 8 * 1024;
-const MAX_IN_FLIGHT: usize = 64;
-const TIMEOUT: Duration = Duration::from_secs(10);
+use crate::server::tokens::TokenDigest;
 
 pub struct SiteOptions {
     pub live: Arc<Live>,
@@ -31,6 +23,8 @@ pub struct SiteOptions {
     /// The path before `/api`, such as `/catalog`; empty if there is none.
     pub prefix: String,
     pub metrics: ServeMetrics,
+    pub limits: RequestLimits,
+    pub trusted_proxies: TrustedProxies,
 }
 
 /// A handle, cheap to clone.
@@ -39,16 +33,19 @@ pub struct Site(Arc<Inner>);
 
 struct Inner {
     options: SiteOptions,
-    in_flight: Semaphore,
+    limiter: Limiter,
 }
 
 impl Site {
     #[must_use]
     pub fn new(options: SiteOptions) -> Self {
-        Self(Arc::new(Inner {
-            options,
-            in_flight: Semaphore::new(MAX_IN_FLIGHT),
-        }))
+        let limiter = Limiter::new(
+            options.limits,
+            options.trusted_proxies.clone(),
+            options.prefix.clone(),
+            options.metrics.limits.clone(),
+        );
+        Self(Arc::new(Inner { options, limiter }))
     }
 
     pub fn routes(self) -> Router {
@@ -69,6 +66,19 @@ impl Site {
         &self.0.options.prefix
     }
 
+    pub(super) fn limiter(&self) -> &Limiter {
+        &self.0.limiter
+    }
+
+    pub(super) fn metrics(&self) -> &ServeMetrics {
+        &self.0.options.metrics
+    }
+
+    /// Returns the token of a request if it was valid within the last hour.
+    pub(super) fn known_token(&self, headers: &HeaderMap) -> Option<TokenDigest> {
+        self.0.options.access.known_token(headers)
+    }
+
     /// Identifies the caller, and refuses one that may not list in the namespace that the request names. A caller without
     /// credentials never learns that the database is away.
     pub(super) async fn enter(&self, headers: &HeaderMap, namespace: Option<&str>) -> Result<Visit, Problem> {
@@ -77,7 +87,17 @@ impl Site {
             Ok(view) => &view.loaded.namespaces,
             Err(_) => &[],
         };
-        let caller = self.0.options.access.caller(headers, namespaces, namespace).await?;
+        let address = self.limiter().address_of_unknown_tokens();
+        let caller = self
+            .0
+            .options
+            .access
+            .caller(headers, namespaces, namespace, address)
+            .await;
+        if matches!(caller, Err(AccessError::TooMany { .. })) {
+            self.metrics().limits.count(Limit::UnknownTokens);
+        }
+        let caller = caller?;
         match namespace {
             // Alike for one that does not exist.
             Some(namespace) if !caller.namespaces.contains(namespace) => Err(Problem::from(AccessError::Forbidden {
@@ -87,26 +107,6 @@ impl Site {
             _ => Ok(Visit { caller, view: view? }),
         }
     }
-}
-
-async fn limit(State(site): State<Site>, request: Request, next: Next) -> Response {
-    let started = Instant::now();
-    let response = respond_within_limits(&site, request, next).await;
-    let code = response.status().as_u16();
-    site.0.options.metrics.observe_request(code, started.elapsed());
-    response
-}
-
-async fn respond_within_limits(site: &Site, request: Request, next: Next) -> Response {
-    let uri = request.uri();
-    if uri.path().len() + uri.query().map_or(0, str::len) > MAX_URI_BYTES {
-        return Problem::uri_too_long(MAX_URI_BYTES).into_response();
-    }
-    let Ok(_permit) = site.0.in_flight.try_acquire() else {
-        return Problem::busy().into_response();
-    };
-    let response = timeout(TIMEOUT, next.run(request)).await;
-    response.unwrap_or_else(|_| Problem::late().into_response())
 }
 
 /// A caller, and what the catalog has at this time.

@@ -2,8 +2,10 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::future::pending;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -11,6 +13,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::KeepUntilSent;
+use super::limits::{BodyLimits, ServerLimits};
 use crate::budget::ResourceMetrics;
 
 /// Places of a server with probes that are left to them once all others are in use.
@@ -26,6 +30,7 @@ pub(super) struct Connections(Arc<Inner>);
 struct Inner {
     limit: usize,
     reserved: usize,
+    bodies: Option<BodyLimits>,
     metrics: ResourceMetrics,
     table: Mutex<ConnectionTable>,
 }
@@ -40,7 +45,7 @@ struct ConnectionEntry {
     peer: IpAddr,
     is_reserved: bool,
     has_read_metrics: bool,
-    /// `None` while a request is served.
+    /// `None` while a request is served, and its response is sent.
     idle_since: Option<Instant>,
     closed: CancellationToken,
 }
@@ -53,6 +58,10 @@ pub(super) struct OpenConnection {
     peer: IpAddr,
     closed: CancellationToken,
     phase: watch::Sender<ConnectionPhase>,
+    /// Bytes that the kernel has taken.
+    written: AtomicU64,
+    /// Of the response that is sent.
+    kept: Mutex<Option<KeepUntilSent>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,13 +70,19 @@ enum ConnectionPhase {
     /// A request is due [`HEADER_TIMEOUT`] after this time.
     Header(Instant),
     Serving,
+    /// A response is sent since this time. Once its body is complete, the next flush ends it.
+    Sending {
+        since: Instant,
+        is_body_complete: bool,
+    },
 }
 
 impl Connections {
-    pub(super) fn new(limit: usize, reserved: usize, metrics: ResourceMetrics) -> Self {
+    pub(super) fn new(limits: &ServerLimits, metrics: ResourceMetrics) -> Self {
         Self(Arc::new(Inner {
-            limit,
-            reserved,
+            limit: limits.connections,
+            reserved: limits.reserved_connections,
+            bodies: limits.bodies,
             metrics,
             table: Mutex::default(),
         }))
@@ -103,6 +118,8 @@ impl Connections {
             peer,
             closed,
             phase: watch::Sender::new(phase),
+            written: AtomicU64::new(0),
+            kept: Mutex::default(),
         })
     }
 
@@ -162,6 +179,8 @@ impl OpenConnection {
     /// Registers a request. Returns false if it must be refused and the connection closed.
     pub(super) fn begin(&self, path: &str) -> bool {
         self.phase.send_replace(ConnectionPhase::Serving);
+        // A pipelined request may precede the flush of the former response.
+        drop(self.kept.lock().take());
         let mut table = self.connections.0.table.lock();
         let Some(entry) = table.entries.get_mut(&self.id) else {
             return false;
@@ -182,8 +201,51 @@ impl OpenConnection {
         !reads_metrics || table.count(of_peer) <= MAX_METRICS_PER_PEER || table.close_oldest_idle(of_peer)
     }
 
+    /// Registers that the header of a response is known. Returns true if the end of its body must be registered too.
+    pub(super) fn begin_body(&self, kept: Option<KeepUntilSent>) -> bool {
+        if self.connections.0.bodies.is_none() {
+            self.end();
+            return false;
+        }
+        *self.kept.lock() = kept;
+        self.phase.send_replace(ConnectionPhase::Sending {
+            since: Instant::now(),
+            is_body_complete: false,
+        });
+        true
+    }
+
+    /// Registers that no more bytes of the body follow. Some may not have been written yet.
+    pub(super) fn complete_body(&self) {
+        self.phase.send_if_modified(|phase| {
+            if let ConnectionPhase::Sending { is_body_complete, .. } = phase {
+                *is_body_complete = true;
+            }
+            false
+        });
+    }
+
+    /// Registers that all bytes so far were written.
+    pub(super) fn register_flush(&self) {
+        let phase = *self.phase.borrow();
+        if matches!(
+            phase,
+            ConnectionPhase::Sending {
+                is_body_complete: true,
+                ..
+            }
+        ) {
+            self.end();
+        }
+    }
+
+    pub(super) fn register_written(&self, bytes: usize) {
+        self.written.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
     /// Registers that the response to the last request is complete.
     pub(super) fn end(&self) {
+        drop(self.kept.lock().take());
         let now = Instant::now();
         let mut table = self.connections.0.table.lock();
         let Some(entry) = table.entries.get_mut(&self.id) else {
@@ -208,26 +270,52 @@ impl OpenConnection {
         });
     }
 
-    /// Waits until the connection must be closed: another connection took its place, or its header is late.
+    /// Waits until the connection must be closed: another connection took its place, its header is late, or its client
+    /// reads too slowly.
     pub(super) async fn closed(&self) {
-        let mut phase = self.phase.subscribe();
-        let header_timeout = async {
-            loop {
-                let current = *phase.borrow_and_update();
-                let changed = phase.changed();
-                match current {
-                    ConnectionPhase::Header(since) => tokio::select! {
-                        () = sleep_until(since + HEADER_TIMEOUT) => return,
-                        _ = changed => {}
-                    },
-                    // The sender lives as long as `self`.
-                    ConnectionPhase::Idle | ConnectionPhase::Serving => drop(changed.await),
-                }
-            }
-        };
         tokio::select! {
             () = self.closed.cancelled() => {}
-            () = header_timeout => {}
+            () = self.late() => {}
+        }
+    }
+
+    async fn late(&self) {
+        let mut phase = self.phase.subscribe();
+        loop {
+            let current = *phase.borrow_and_update();
+            let late = async {
+                match current {
+                    ConnectionPhase::Header(since) => sleep_until(since + HEADER_TIMEOUT).await,
+                    ConnectionPhase::Sending { since, .. } => self.body_late(since).await,
+                    ConnectionPhase::Idle | ConnectionPhase::Serving => pending().await,
+                }
+            };
+            tokio::select! {
+                () = late => break,
+                // The sender lives as long as `self`.
+                _ = phase.changed() => {}
+            }
+        }
+        if let Some(kept) = self.kept.lock().take() {
+            kept.0.cut();
+        }
+    }
+
+    async fn body_late(&self, since: Instant) {
+        let Some(limits) = self.connections.0.bodies else {
+            return pending().await;
+        };
+        let (deadline, mut period_end) = (since + limits.timeout, since);
+        let written = || self.written.load(Ordering::Relaxed);
+        let mut before = written();
+        loop {
+            period_end += limits.period;
+            sleep_until(period_end.min(deadline)).await;
+            let after = written();
+            if period_end >= deadline || after.saturating_sub(before) < limits.min_bytes {
+                return;
+            }
+            before = after;
         }
     }
 }
@@ -240,155 +328,4 @@ impl Drop for OpenConnection {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn connections(limit: usize) -> Connections {
-        Connections::new(limit, RESERVED, ResourceMetrics::unregistered())
-    }
-
-    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
-
-    fn other_peer(number: u8) -> IpAddr {
-        IpAddr::from([10, 0, 0, number])
-    }
-
-    /// Admits connections until all general places serve a request.
-    fn busy(connections: &Connections, number: usize) -> Vec<OpenConnection> {
-        let one = || connections.admit(PEER).filter(|connection| connection.begin("/readyz"));
-        (0..number).map(|_| one().unwrap()).collect()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_oldest_idle_connection_is_closed_when_all_places_are_in_use() {
-        let connections = connections(RESERVED + 2);
-        let first = connections.admit(PEER).unwrap();
-        tokio::time::advance(Duration::from_secs(1)).await;
-        let second = connections.admit(PEER).unwrap();
-        tokio::time::advance(Duration::from_secs(1)).await;
-        // The first one is younger now.
-        assert!(first.begin("/livez"));
-        first.end();
-        let third = connections.admit(PEER).unwrap();
-        assert!(second.closed.is_cancelled() && !first.closed.is_cancelled() && !third.closed.is_cancelled());
-        assert_eq!(connections.0.table.lock().entries.len(), 2);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn reserved_places_serve_probes_only() {
-        let connections = connections(RESERVED + 2);
-        let mut general = busy(&connections, 2);
-        let probe = connections.admit(PEER).unwrap();
-        let other = connections.admit(PEER).unwrap();
-        assert!(probe.begin("/livez"));
-        assert!(!other.begin("/metrics"));
-        drop(other);
-        // As soon as a general place is free, the connection may leave its reserved one.
-        let other = connections.admit(PEER).unwrap();
-        general.pop();
-        assert!(other.begin("/metrics"));
-        assert_eq!(connections.0.table.lock().entries.len(), 3);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_is_refused_if_all_places_serve_requests() {
-        let connections = connections(RESERVED + 2);
-        let _all = busy(&connections, RESERVED + 2);
-        assert!(connections.admit(PEER).is_none());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_peer_with_many_connections_gives_way_to_one_with_few() {
-        let connections = connections(RESERVED + 4);
-        let busy = busy(&connections, 4);
-        let other = connections.admit(other_peer(2)).unwrap();
-        assert!(busy[0].closed.is_cancelled() && other.begin("/metrics"));
-        let second = connections.admit(other_peer(2)).unwrap();
-        assert!(busy[1].closed.is_cancelled() && second.begin("/metrics"));
-        // Both have half of the places.
-        let third = connections.admit(other_peer(2)).unwrap();
-        assert!(!busy[2].closed.is_cancelled() && !third.begin("/metrics"));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_peer_with_many_connections_closes_none_of_others() {
-        let connections = Connections::new(4, 0, ResourceMetrics::unregistered());
-        let rare = connections.admit(other_peer(2)).unwrap();
-        let mut many: Vec<_> = (0..9).map(|_| connections.admit(PEER).unwrap()).collect();
-        assert!(!rare.closed.is_cancelled() && many[5].closed.is_cancelled());
-        // Nor while all of its own serve requests.
-        let busy = many.split_off(6);
-        assert!(busy.iter().all(|connection| connection.begin("/validate")));
-        assert!(connections.admit(PEER).is_none() && !rare.closed.is_cancelled());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_idle_connection_gives_way_before_one_that_serves_a_request() {
-        let connections = Connections::new(4, 0, ResourceMetrics::unregistered());
-        let busy = busy(&connections, 3);
-        let idle = connections.admit(other_peer(2)).unwrap();
-        assert!(connections.admit(other_peer(3)).is_some());
-        assert!(idle.closed.is_cancelled() && busy.iter().all(|connection| !connection.closed.is_cancelled()));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn without_reserved_places_each_path_takes_any_place() {
-        let connections = Connections::new(2, 0, ResourceMetrics::unregistered());
-        let busy = busy(&connections, 1);
-        let idle = connections.admit(PEER).unwrap();
-        let last = connections.admit(PEER).unwrap();
-        assert!(idle.closed.is_cancelled() && last.begin("/validate"));
-        assert!(connections.admit(PEER).is_none());
-        drop(busy);
-        assert!(connections.admit(PEER).is_some());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_reserved_place_without_a_request_is_lost_after_five_seconds() {
-        let connections = connections(RESERVED);
-        let reserved = connections.admit(PEER).unwrap();
-        let start = Instant::now();
-        reserved.closed().await;
-        assert_eq!(start.elapsed(), HEADER_TIMEOUT);
-        let served = connections.admit(PEER).unwrap();
-        assert!(served.begin("/livez"));
-        assert!(
-            tokio::time::timeout(Duration::from_secs(60), served.closed())
-                .await
-                .is_err()
-        );
-        served.end();
-        served.closed().await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_header_must_be_complete_within_five_seconds() {
-        let connections = connections(256);
-        let connection = connections.admit(PEER).unwrap();
-        assert!(
-            tokio::time::timeout(Duration::from_secs(20), connection.closed())
-                .await
-                .is_err()
-        );
-        connection.register_bytes();
-        let start = Instant::now();
-        connection.closed().await;
-        assert_eq!(start.elapsed(), HEADER_TIMEOUT);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_peer_has_at_most_16_connections_for_metrics() {
-        let connections = connections(256);
-        let mut all: Vec<_> = (0..=MAX_METRICS_PER_PEER)
-            .map(|_| connections.admit(PEER).unwrap())
-            .collect();
-        let last = all.pop().unwrap();
-        assert!(all.iter().all(|connection| connection.begin("/metrics")));
-        assert!(!last.begin("/metrics"));
-        // Probes and other peers are not limited, and an idle connection is replaced.
-        assert!(last.begin("/livez"));
-        assert!(connections.admit(other_peer(2)).unwrap().begin("/metrics"));
-        all[3].end();
-        assert!(last.begin("/metrics") && all[3].closed.is_cancelled());
-    }
-}
+mod tests;

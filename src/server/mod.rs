@@ -7,9 +7,11 @@ pub mod cpu_profile;
 mod exposition;
 mod gzip;
 mod health;
+mod limits;
 mod listen;
 mod log_filter;
 mod metrics_auth;
+mod observed;
 mod process;
 mod routes;
 pub mod tls;
@@ -17,18 +19,17 @@ pub mod tokens;
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
 use std::{io, sync::Arc, time::Duration};
 
 use axum::Router;
+use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -41,9 +42,11 @@ pub use connections::RESERVED as RESERVED_CONNECTIONS;
 use connections::{Connections, OpenConnection};
 pub use gzip::{accepts_gzip, gzip};
 pub use health::{HealthCheck, HealthMetrics};
+pub use limits::{BodyLimits, ServerLimits};
 pub use listen::{ListenAddress, ListenAddressError};
 pub use log_filter::{LogFilter, log_filter_routes};
 pub use metrics_auth::{AccessDecision, Authorize};
+use observed::{ObservedBody, ObservedStream};
 pub use process::ProcessMetrics;
 pub use routes::{Info, info_routes, metrics_routes, probe_routes};
 
@@ -55,70 +58,19 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay after a failed accept, usually because file descriptors are exhausted.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(500);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ServerLimits {
-    pub connections: usize,
-    /// Those of `connections` that only probes may take.
-    pub reserved_connections: usize,
-    /// Timeout of a keep-alive connection that receives no request.
-    pub idle_timeout: Duration,
-    /// Timeout from the header of a request to the header of its response.
-    pub request_timeout: Duration,
-    /// Time for which requests are still accepted after a shutdown has begun, from clients that do not know of it.
-    pub linger: Duration,
-    /// Timeout of in-flight responses after that.
-    pub drain_timeout: Duration,
-}
-
-impl ServerLimits {
-    /// Returns the limits of a server for probes, metrics and profiles.
-    #[must_use]
-    pub const fn with_probes(connections: usize) -> Self {
-        Self {
-            connections,
-            reserved_connections: RESERVED_CONNECTIONS,
-            idle_timeout: Duration::from_secs(30),
-            request_timeout: Duration::from_secs(120),
-            linger: Duration::ZERO,
-            drain_timeout: Duration::from_secs(2),
-        }
-    }
-
-    /// Returns the limits of a server for reviews. API servers wait 30 s at most for a response.
-    #[must_use]
-    pub const fn for_webhooks(connections: usize) -> Self {
-        Self {
-            connections,
-            reserved_connections: 0,
-            // API servers close idle connections after 90 s. If they were closed here, a review that is just sent would fail.
-            idle_timeout: Duration::from_secs(120),
-            request_timeout: Duration::from_secs(30),
-            // Until nodes know that the pod ends.
-            linger: Duration::from_secs(5),
-            drain_timeout: Duration::from_secs(10),
-        }
-    }
-
-    /// Returns the limits of a server for clients that read the catalog.
-    #[must_use]
-    pub const fn for_catalog(connections: usize) -> Self {
-        Self {
-            connections,
-            reserved_connections: 0,
-            // Proxies keep idle connections for 60 s.
-            idle_timeout: Duration::from_secs(75),
-            // Above the timeout of the routes, whose response says more.
-            request_timeout: Duration::from_secs(15),
-            // Until nodes know that the pod ends.
-            linger: Duration::from_secs(5),
-            drain_timeout: Duration::from_secs(20),
-        }
-    }
-}
-
 /// The address of the client, for handlers.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub IpAddr);
+
+/// An extension of a response, which is dropped once the response is sent, or its connection is closed. It has no effect
+/// without limits of bodies.
+#[derive(Clone)]
+pub struct KeepUntilSent(pub Arc<dyn SentResponse>);
+
+pub trait SentResponse: Send + Sync {
+    /// The response is cut at a limit of bodies.
+    fn cut(&self);
+}
 
 pub struct Server {
     listener: TcpListener,
@@ -147,7 +99,7 @@ impl Server {
     ) -> Self {
         Self {
             listener,
-            connections: Connections::new(limits.connections, limits.reserved_connections, metrics),
+            connections: Connections::new(&limits, metrics),
             handler: Handler {
                 routes,
                 tls: tls.map(TlsAcceptor::from),
@@ -175,6 +127,7 @@ impl Server {
                     Ok((stream, peer)) => {
                         // Without a place the stream is closed here.
                         if let Some(place) = self.connections.admit(peer.ip()) {
+                            limits.apply_to(&stream);
                             tasks.spawn(self.handler.clone().serve(stream, place, shutdown.clone()));
                         }
                     }
@@ -252,10 +205,7 @@ impl Handler {
             let is_last = shutdown.begun.is_cancelled() || opened.elapsed() >= MAX_CONNECTION_AGE;
             self.respond(Arc::clone(&place), request, is_last)
         });
-        let stream = ObservedStream {
-            stream,
-            place: Arc::clone(&place),
-        };
+        let stream = ObservedStream::new(stream, Arc::clone(&place));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.limits.idle_timeout)
@@ -284,23 +234,22 @@ impl Handler {
         place: Arc<OpenConnection>,
         request: hyper::Request<Incoming>,
         is_last: bool,
-    ) -> Result<Response, Infallible> {
+    ) -> Result<hyper::Response<ObservedBody>, Infallible> {
         if !place.begin(request.uri().path()) {
-            return Ok(closing(
-                (StatusCode::SERVICE_UNAVAILABLE, "too many connections\n").into_response(),
-            ));
+            let refused = closing((StatusCode::SERVICE_UNAVAILABLE, "too many connections\n").into_response());
+            return Ok(refused.map(|body| ObservedBody::new(body, None)));
         }
-        let mut request = request.map(axum::body::Body::new);
+        let mut request = request.map(Body::new);
         request.extensions_mut().insert(Peer(place.peer()));
         let response = timeout(self.limits.request_timeout, self.routes.clone().oneshot(request)).await;
-        place.end();
-        match response {
-            Ok(response) if is_last => response.map(closing),
-            Ok(response) => response,
-            Err(_) => Ok(closing(
-                (StatusCode::GATEWAY_TIMEOUT, "no response in time\n").into_response(),
-            )),
-        }
+        let mut response = match response {
+            Ok(Ok(response)) if is_last => closing(response),
+            Ok(Ok(response)) => response,
+            Err(_) => closing((StatusCode::GATEWAY_TIMEOUT, "no response in time\n").into_response()),
+        };
+        let kept = response.extensions_mut().remove::<KeepUntilSent>();
+        let is_observed = place.begin_body(kept);
+        Ok(response.map(|body| ObservedBody::new(body, is_observed.then_some(place))))
     }
 }
 
@@ -309,41 +258,6 @@ fn closing(mut response: Response) -> Response {
     let close = HeaderValue::from_static("close");
     response.headers_mut().insert(header::CONNECTION, close);
     response
-}
-
-/// A stream that reports when it receives bytes: hyper has one timeout for idle connections and for incomplete headers.
-struct ObservedStream<S> {
-    stream: S,
-    place: Arc<OpenConnection>,
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for ObservedStream<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        if buffer.filled().len() > before {
-            self.place.register_bytes();
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for ObservedStream<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use axum::middleware::map_response;
+use axum::routing::get;
 use futures::FutureExt;
 use prometheus_client::{metrics::counter::Counter, registry::Registry};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
 
 use super::*;
 
@@ -17,10 +20,14 @@ async fn start(checks: Vec<HealthCheck>, registry: Registry) -> TestServer {
 }
 
 async fn start_with(routes: Router) -> TestServer {
+    start_within(ServerLimits::with_probes(256), routes).await
+}
+
+async fn start_within(limits: ServerLimits, routes: Router) -> TestServer {
     let server = Server::bind(
         &"127.0.0.1:0".parse().unwrap(),
         routes,
-        ServerLimits::with_probes(256),
+        limits,
         ResourceMetrics::unregistered(),
     )
     .await
@@ -211,8 +218,8 @@ async fn probes_are_served_within_a_second_beside_300_idle_connections() {
 #[tokio::test]
 async fn probes_are_served_while_all_other_places_serve_requests() {
     let routes = probe_routes(vec![], vec![])
-        .route("/hang", axum::routing::get(async || std::future::pending::<()>().await))
-        .route("/metrics", axum::routing::get(async || "metrics"));
+        .route("/hang", get(async || std::future::pending::<()>().await))
+        .route("/metrics", get(async || "metrics"));
     let server = start_with(routes).await;
     let mut hanging = Vec::new();
     for _ in 0..300 {
@@ -254,4 +261,68 @@ async fn metrics_require_a_token_if_authorization_is_enabled() {
     assert_eq!(status("Authorization: Bearer away\r\n").await, "503");
     assert_eq!(status("Authorization: Bearer good\r\n").await, "200");
     assert!(server.get("/livez").await.starts_with("HTTP/1.1 200 "));
+}
+
+const DOWNLOAD: usize = 5 * 1024 * 1024;
+
+fn download_routes() -> Router {
+    let content = axum::body::Bytes::from(vec![b'x'; DOWNLOAD]);
+    Router::new()
+        .route("/", get("ok"))
+        .route("/download", get(async move || content.clone()))
+}
+
+/// Begins a download, and returns its connection and the bytes of it that were read. The kernel has a small part of the rest.
+async fn begin_download(server: &TestServer) -> (TcpStream, Vec<u8>) {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(64 * 1024).unwrap();
+    let mut stream = socket.connect(server.address).await.unwrap();
+    let request = b"GET /download HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut first = vec![0; 1024];
+    stream.read_exact(&mut first).await.unwrap();
+    (stream, first)
+}
+
+#[tokio::test]
+async fn a_download_of_5_mb_survives_300_new_connections() {
+    let server = start_within(ServerLimits::for_catalog(256), download_routes()).await;
+    let (mut stream, mut read) = begin_download(&server).await;
+    let mut others = Vec::new();
+    for _ in 0..300 {
+        others.push(keep_alive(&server, "/").await);
+    }
+    stream.read_to_end(&mut read).await.unwrap();
+    let head = read.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
+    assert_eq!(read.len() - head, DOWNLOAD);
+}
+
+/// Notified when a response is cut.
+struct Cut(Notify);
+
+impl SentResponse for Cut {
+    fn cut(&self) {
+        self.0.notify_one();
+    }
+}
+
+#[tokio::test]
+async fn a_download_of_a_client_that_does_not_read_is_cut() {
+    let mut limits = ServerLimits::for_catalog(256);
+    limits.bodies = limits.bodies.map(|bodies| BodyLimits {
+        period: Duration::from_millis(200),
+        ..bodies
+    });
+    let cut = Arc::new(Cut(Notify::new()));
+    let kept: Arc<dyn SentResponse> = Arc::<Cut>::clone(&cut);
+    let keep = KeepUntilSent(kept);
+    let routes = download_routes().layer(map_response(move |mut response: Response| {
+        response.extensions_mut().insert(keep.clone());
+        std::future::ready(response)
+    }));
+    let server = start_within(limits, routes).await;
+    let (mut stream, mut read) = begin_download(&server).await;
+    timeout(Duration::from_secs(10), cut.0.notified()).await.unwrap();
+    let _ = stream.read_to_end(&mut read).await;
+    assert!(read.len() < DOWNLOAD, "{}", read.len());
 }

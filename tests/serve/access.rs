@@ -1,5 +1,6 @@
 //! Access by tokens of ServiceAccounts, which a real API server reviews.
 
+use futures::future::join_all;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use kube::Api;
 use kube::api::PostParams;
@@ -154,6 +155,37 @@ async fn callers_see_the_namespaces_in_which_they_may_list_repositories(#[values
     // An administrator sees both.
     let all = serving.get_as("admin", "/charts").await.json();
     assert_eq!(super::names(&all), ["redis", "web"]);
+}
+
+/// Sends requests with tokens until one is refused by a limit, and returns its detail.
+async fn until_limited(serving: &Serving, token: impl Fn(usize) -> String) -> String {
+    for batch in 0..1000 {
+        let tokens: Vec<String> = (8 * batch..8 * batch + 8).map(&token).collect();
+        let answers = tokens.iter().map(|token| serving.get_as(token, "/whoami"));
+        let answers = join_all(answers).await;
+        if let Some(limited) = answers.iter().find(|answer| answer.status == 429) {
+            return limited.problem(429);
+        }
+        assert!(
+            answers.iter().all(|answer| [200, 401].contains(&answer.status)),
+            "{answers:?}"
+        );
+    }
+    panic!("8000 requests were served");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_and_guessed_tokens_do_not_use_up_the_limits_of_other_callers() {
+    let site = Site::new(On::Sqlite).await;
+    let serving = site.serve(&[]).await;
+    let token = reader(&site.ours).await;
+    assert_eq!(serving.get_as("admin", "/whoami").await.status, 200);
+    let limited = until_limited(&serving, |_| token.clone()).await;
+    assert!(limited.contains("this caller"), "{limited}");
+    // All have the same address.
+    let limited = until_limited(&serving, |number| format!("guess-{number}")).await;
+    assert!(limited.contains("too many"), "{limited}");
+    assert_eq!(serving.get_as("admin", "/whoami").await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

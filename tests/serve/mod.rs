@@ -3,6 +3,7 @@
 mod access;
 mod document;
 mod faults;
+mod limits;
 mod lists;
 mod responses;
 

@@ -160,7 +160,7 @@ async fn other_paths_methods_and_hosts_are_problems() {
     serving
         .request("/api/v1/charts", &[("host", "evil.example")])
         .await
-        .problem(421);
+        .problem(403);
     let metrics = serving.portolan.metrics().await;
     let requests = "portolan_catalog_request_duration_seconds_count";
     assert_eq!(metrics.sum(requests, &[("code", "414")]), Some(1.0));

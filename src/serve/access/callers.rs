@@ -11,8 +11,9 @@ use tokio::time::{Instant, timeout_at};
 
 use super::credentials::time_to_expiry;
 use super::identity::{Identity, REFUSED_TTL, TTL};
-use super::reviewer::{Rate, Reviewer, Reviews, Turn, rate};
+use super::reviewer::{Reviewer, Reviews, Turn};
 use super::{AccessError, AccessOptions, Caller, Limits, Visible};
+use crate::serve::limits::{ClientAddress, MAX_RATES, RateTable};
 use crate::server::tokens::{TokenCache, TokenDigest};
 use crate::text::sanitize;
 
@@ -32,7 +33,8 @@ pub(super) struct Callers {
     reviewer: Reviewer,
     identities: TokenCache<Reviewed>,
     known: TokenCache<()>,
-    unknown: Rate,
+    /// `None`: of all callers.
+    unknown: RateTable<Option<ClientAddress>>,
     locks: Locks,
 }
 
@@ -47,7 +49,7 @@ impl Callers {
             reviewer: Reviewer::new(reviews, &limits, options.metrics),
             identities: TokenCache::new(limits.callers),
             known: TokenCache::new(MAX_KNOWN),
-            unknown: rate(unknown, unknown),
+            unknown: RateTable::new(unknown, unknown, MAX_RATES),
             locks: Locks::default(),
         }
     }
@@ -57,8 +59,9 @@ impl Callers {
         token: String,
         namespaces: &[String],
         named: Option<&str>,
+        address: Option<ClientAddress>,
     ) -> Result<Caller, AccessError> {
-        let identity = self.identity(token, namespaces).await?;
+        let identity = self.identity(token, namespaces, address).await?;
         let visible = match named {
             _ if identity.can_list_all => Visible::All,
             None => Visible::Only(self.visible(&identity, namespaces).await?),
@@ -76,7 +79,18 @@ impl Callers {
         })
     }
 
-    async fn identity(self: &Arc<Self>, token: String, namespaces: &[String]) -> Result<Arc<Identity>, AccessError> {
+    /// Returns the digest of a token that was valid within the last hour.
+    pub(super) fn known(&self, token: &str) -> Option<TokenDigest> {
+        let digest = TokenDigest::of(token);
+        self.known.get(&digest).map(|()| digest)
+    }
+
+    async fn identity(
+        self: &Arc<Self>,
+        token: String,
+        namespaces: &[String],
+        address: Option<ClientAddress>,
+    ) -> Result<Arc<Identity>, AccessError> {
         let digest = TokenDigest::of(&token);
         if let Some(reviewed) = self.identities.get(&digest) {
             let identity = reviewed.ok_or(AccessError::Unauthenticated)?;
@@ -91,7 +105,7 @@ impl Callers {
         if let Some(reviewed) = self.identities.get(&digest) {
             return reviewed.ok_or(AccessError::Unauthenticated);
         }
-        let identity = self.review(token, digest).await?;
+        let identity = self.review(token, digest, address).await?;
         self.store(digest, &identity);
         Ok(identity)
     }
@@ -103,7 +117,8 @@ impl Callers {
             let lock = callers.locks.of(digest);
             let renewal = async {
                 let _turn = lock.lock().await;
-                let identity = callers.review(token, digest).await?;
+                // Its token is known.
+                let identity = callers.review(token, digest, None).await?;
                 if old.visible().is_some() && !identity.can_list_all {
                     callers.visible(&identity, &namespaces).await?;
                 }
@@ -115,9 +130,14 @@ impl Callers {
         });
     }
 
-    async fn review(&self, token: String, digest: TokenDigest) -> Result<Arc<Identity>, AccessError> {
+    async fn review(
+        &self,
+        token: String,
+        digest: TokenDigest,
+        address: Option<ClientAddress>,
+    ) -> Result<Arc<Identity>, AccessError> {
         let is_known = self.known.get(&digest).is_some();
-        if !is_known && self.unknown.check().is_err() {
+        if !is_known && self.unknown.check(address).is_err() {
             return Err(AccessError::TooMany {
                 retry_after: UNKNOWN_RETRY_AFTER,
             });

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 
 use axum::http::{HeaderMap, header};
 
+use super::AccessError;
+
 /// Allows its names, `localhost`, and IP literals: rebinding needs a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hosts {
@@ -28,6 +30,15 @@ impl Hosts {
                 .filter(|name| !name.is_empty())
                 .collect(),
             is_loopback: false,
+        }
+    }
+
+    /// Returns the error of a request that is refused.
+    pub(super) const fn error(&self) -> AccessError {
+        if self.is_loopback {
+            AccessError::ForeignHost
+        } else {
+            AccessError::Misdirected
         }
     }
 

@@ -27,6 +27,9 @@ use hosts::Hosts;
 pub use metrics::AccessMetrics;
 pub use reviewer::{ReviewError, Reviews, User};
 
+use super::limits::ClientAddress;
+use crate::server::tokens::TokenDigest;
+
 /// For reviews that a request needs. Less than the time that a request has.
 const MAX_WAIT: Duration = Duration::from_secs(8);
 /// Seconds after which a caller should try again if the API server is away.
@@ -99,6 +102,9 @@ pub enum AccessError {
     TooMany { retry_after: u64 },
     #[error("the host of the request is not served, allow it with --external-url or --allowed-hosts")]
     Misdirected,
+    /// Of a listener on loopback.
+    #[error("the host of the request is not this one, use localhost or a loopback address")]
+    ForeignHost,
 }
 
 fn forbidden(user: &str, namespace: Option<&str>) -> String {
@@ -129,7 +135,7 @@ pub struct Limits {
     pub reviews_per_second: NonZeroU32,
     /// Reviews above the rate after a pause: those of one caller.
     pub review_burst: NonZeroU32,
-    /// Tokens that were not valid within the last hour, and are not known to be invalid.
+    /// Tokens that were not valid within the last hour, and are not known to be invalid: of an address, or of all callers.
     pub unknown_tokens_per_second: NonZeroU32,
     pub callers: usize,
     /// Namespaces that are reviewed one by one for a caller.
@@ -186,14 +192,17 @@ impl Access {
     /// Returns the caller of a request. `namespaces` are those with repositories.
     ///
     /// With a namespace that the request names, the caller sees at most this one, or all. Others are not reviewed for it.
+    ///
+    /// Unknown tokens count for `address`, or else for the process.
     pub async fn caller(
         &self,
         headers: &HeaderMap,
         namespaces: &[String],
         named: Option<&str>,
+        address: Option<ClientAddress>,
     ) -> Result<Caller, AccessError> {
-        if self.hosts.as_ref().is_some_and(|hosts| !hosts.allow(headers)) {
-            return Err(AccessError::Misdirected);
+        if let Some(hosts) = self.hosts.as_ref().filter(|hosts| !hosts.allow(headers)) {
+            return Err(hosts.error());
         }
         let Some(callers) = &self.callers else {
             return self.anonymous(named);
@@ -201,11 +210,21 @@ impl Access {
         match Credentials::of(headers) {
             Credentials::Missing => self.anonymous(named),
             Credentials::Unusable => Err(AccessError::Unauthenticated),
-            Credentials::Token(token) => timeout(MAX_WAIT, callers.caller(token, namespaces, named))
+            Credentials::Token(token) => timeout(MAX_WAIT, callers.caller(token, namespaces, named, address))
                 .await
                 .unwrap_or(Err(AccessError::Unavailable {
                     retry_after: RETRY_AFTER,
                 })),
+        }
+    }
+
+    /// Returns the token of a request if it was valid within the last hour.
+    #[must_use]
+    pub fn known_token(&self, headers: &HeaderMap) -> Option<TokenDigest> {
+        let callers = self.callers.as_ref()?;
+        match Credentials::of(headers) {
+            Credentials::Token(token) => callers.known(&token),
+            Credentials::Missing | Credentials::Unusable => None,
         }
     }
 

@@ -36,9 +36,9 @@ pub trait Reviews: Send + Sync {
     fn may_list(&self, user: &User, namespace: Option<&str>) -> BoxFuture<'_, Result<bool, ReviewError>>;
 }
 
-pub(super) type Rate = RateLimiter<NotKeyed, InMemoryState, TokioClock>;
+type Rate = RateLimiter<NotKeyed, InMemoryState, TokioClock>;
 
-pub(super) fn rate(per_second: NonZeroU32, burst: NonZeroU32) -> Rate {
+fn rate(per_second: NonZeroU32, burst: NonZeroU32) -> Rate {
     RateLimiter::direct_with_clock(Quota::per_second(per_second).allow_burst(burst), TokioClock)
 }
 

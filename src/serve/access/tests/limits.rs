@@ -1,3 +1,5 @@
+use std::net::IpAddr;
+
 use futures::future::join_all;
 use tokio::time::{Instant, advance};
 
@@ -112,6 +114,62 @@ async fn guessed_tokens_are_limited_and_callers_that_were_valid_notice_nothing()
     site.cluster.reviews();
     assert_eq!(site.ask("jane", None).await, list(&["*"]));
     assert_eq!(site.cluster.reviews(), ["token", "*"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unknown_tokens_count_by_address_if_it_is_known() {
+    let site = Site::new(AccessOptions::default());
+    let guess = async |address: u8, number: usize| {
+        let headers = bearer(&format!("guess-{address}-{number}"));
+        let address = IpAddr::from([192, 0, 2, address]).into();
+        site.access
+            .caller(&headers, &[], None, Some(address))
+            .await
+            .unwrap_err()
+    };
+    for number in 0..10 {
+        assert_eq!(guess(1, number).await, AccessError::Unauthenticated);
+    }
+    assert_eq!(guess(1, 10).await, AccessError::TooMany { retry_after: 1 });
+    // Others, and callers whose address is not known, notice nothing.
+    assert_eq!(guess(2, 0).await, AccessError::Unauthenticated);
+    assert_eq!(site.ask("jane", None).await, list(&[]));
+    advance(Duration::from_secs(1)).await;
+    assert_eq!(guess(1, 11).await, AccessError::Unauthenticated);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_known_for_an_hour_after_a_review() {
+    let site = Site::new(AccessOptions::default());
+    let known = |headers: &HeaderMap| site.access.known_token(headers);
+    assert_eq!(known(&bearer("jane")), None);
+    assert_eq!(site.ask("jane", None).await, list(&[]));
+    assert!(site.ask("guess", None).await.is_err());
+    assert_eq!(known(&bearer("jane")), Some(TokenDigest::of("jane")));
+    let basic = HeaderValue::from_static("Basic eDpqYW5l");
+    let basic = HeaderMap::from_iter([(header::AUTHORIZATION, basic)]);
+    assert_eq!(known(&basic), Some(TokenDigest::of("jane")));
+    assert_eq!([known(&bearer("guess")), known(&HeaderMap::new())], [None, None]);
+    advance(Duration::from_secs(3600)).await;
+    assert_eq!(known(&bearer("jane")), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_asks_for_many_namespaces_leaves_reviews_to_others() {
+    let site = Site::of(slow(Duration::from_millis(100)), AccessOptions::default());
+    let names = many(200);
+    let asked = names.iter().map(|name| site.ask("jane", Some(name)));
+    let start = Instant::now();
+    let other = async {
+        // After the review of her token.
+        sleep(Duration::from_millis(500)).await;
+        let answer = site.ask("joe", None).await;
+        (answer, start.elapsed())
+    };
+    let (refused, (answer, elapsed)) = tokio::join!(join_all(asked), other);
+    assert!(refused.iter().all(Result::is_err));
+    assert_eq!(answer, list(&[]));
+    assert!(elapsed < Duration::from_secs(1), "{elapsed:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -107,7 +107,7 @@ impl Site {
     }
 
     async fn ask_of(&self, token: &str, all: &[String], named: Option<&str>) -> Result<Vec<String>, AccessError> {
-        let caller = self.access.caller(&bearer(token), all, named).await?;
+        let caller = self.access.caller(&bearer(token), all, named, None).await?;
         assert_eq!(caller.user.as_deref(), Some(token));
         Ok(names(&caller.namespaces))
     }
@@ -223,7 +223,7 @@ async fn the_global_namespace_is_visible_to_every_authenticated_caller() {
         site.ask("guess", Some("global")).await,
         Err(AccessError::Unauthenticated)
     );
-    let anonymous = site.access.caller(&HeaderMap::new(), &[], Some("global")).await;
+    let anonymous = site.access.caller(&HeaderMap::new(), &[], Some("global"), None).await;
     assert_eq!(anonymous.unwrap_err(), AccessError::Unauthenticated);
 }
 
@@ -246,7 +246,7 @@ async fn anonymous_callers_see_the_namespaces_of_the_option_only() {
     ];
     for (allowed, named, visible) in cases {
         let site = Site::new(anonymous_in(allowed));
-        let caller = site.access.caller(&headers, &["a".to_owned()], named).await;
+        let caller = site.access.caller(&headers, &["a".to_owned()], named, None).await;
         let expected = visible.map_or(Err(AccessError::Unauthenticated), list);
         assert_eq!(
             caller.map(|caller| names(&caller.namespaces)),
@@ -264,7 +264,7 @@ async fn a_token_adds_to_what_anonymous_callers_see_and_a_wrong_one_is_refused()
     let ask = async |token: &str| {
         let headers = from_host(bearer(token), "localhost");
         let all = ["a", "b", "c"].map(str::to_owned);
-        let caller = site.access.caller(&headers, &all, None).await;
+        let caller = site.access.caller(&headers, &all, None, None).await;
         caller.map(|caller| names(&caller.namespaces))
     };
     assert_eq!(ask("jane").await, list(&["a", "b"]));
@@ -276,11 +276,11 @@ async fn without_an_api_server_everything_is_visible_on_loopback_only() {
     let access = Access::everything();
     for headers in [HeaderMap::new(), bearer("guess")] {
         let local = from_host(headers.clone(), "127.0.0.1:8090");
-        let caller = access.caller(&local, &[], Some("a")).await.unwrap();
+        let caller = access.caller(&local, &[], Some("a"), None).await.unwrap();
         assert_eq!(names(&caller.namespaces), ["*"]);
         let rebound = from_host(headers, "rebound.example:8090");
-        let error = access.caller(&rebound, &[], None).await.unwrap_err();
-        assert_eq!(error, AccessError::Misdirected);
+        let error = access.caller(&rebound, &[], None, None).await.unwrap_err();
+        assert_eq!(error, AccessError::ForeignHost);
     }
 }
 
@@ -300,7 +300,10 @@ async fn the_host_is_checked_with_an_external_host_or_anonymous_callers() {
     ];
     for (options, host, is_served) in cases {
         let site = Site::new(options);
-        let caller = site.access.caller(&from_host(bearer("jane"), host), &[], None).await;
+        let caller = site
+            .access
+            .caller(&from_host(bearer("jane"), host), &[], None, None)
+            .await;
         let is_misdirected = caller.is_err_and(|error| error == AccessError::Misdirected);
         assert_eq!(is_misdirected, !is_served, "{host}");
     }
