@@ -1,7 +1,7 @@
 //! Bytes that a repository stores, and their limits: `portolan_stored_bytes`.
 //!
-//! Files include the stored Chart.yaml. Each write adds the size of the rows that it wrote, and subtracts the size of the replaced rows. Adding up all rows
-//! would cost more than most syncs; only the first commit and a requested sync do that.
+//! Each write adds the size of the rows that it wrote, and subtracts the size of the replaced rows. Adding up all rows
+//! would cost more than most syncs; only the first commit and a requested sync do that. Files include Chart.yaml.
 
 use std::ops::{Add, AddAssign};
 use std::path::Path;

@@ -198,7 +198,10 @@ fn sparse_files_are_skipped() {
 #[test]
 fn a_faulty_chart_yaml_costs_no_other_file() {
     let large = format!("# {}\nname: a\n", "x".repeat(70_000));
-    for (yaml, expected) in [("- a\n", "it is not a map"), (&large, "it is larger than 65536 bytes")] {
+    for (yaml, expected) in [
+        ("- a\n", "it is not a map"),
+        (large.as_str(), "it is larger than 65536 bytes"),
+    ] {
         let files = read_tar(&[file("a/Chart.yaml", yaml), file("a/README.md", "r")]).unwrap();
         assert_eq!((files.readme.as_str(), files.metadata), ("r", None));
         let problem = files.metadata_problem.unwrap();
