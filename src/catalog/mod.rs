@@ -4,6 +4,7 @@
 //!  Kubeapps' tables, read by its API server          Portolan's own tables
 //!  repos ◄── charts ◄── files                        portolan_repositories ◄── portolan_syncs
 //!                                                    portolan_files, portolan_icons, portolan_kept_versions
+//!                                                    portolan_chart_metadata
 //!                                                    portolan_index_cache, portolan_chart_digests
 //!                   portolan_clusters, portolan_fences, portolan_oci_repositories, portolan_oci_tags
 //! ```
@@ -53,6 +54,7 @@ pub use fault::Fault;
 pub use fence::{Blockers, BlockingSession, HeldLease, LeaseGeneration};
 pub use files::changed::ChangedCharts;
 pub use files::info::FetchedFiles;
+pub use files::metadata::ChartMetadata;
 pub use files::missing::MAX_URL_CHARACTERS;
 pub use files::write::FilesResult;
 pub use files::{ChartFiles, FilesMode, FilesProgress, MissingFiles, MissingFilesPage, SaveOutcome};

@@ -1,7 +1,7 @@
 //! Bytes that a repository stores, and their limits: `portolan_stored_bytes`.
 //!
 //! Each write adds the size of the rows that it wrote, and subtracts the size of the replaced rows. Adding up all rows
-//! would cost more than most syncs; only the first commit and a requested sync do that.
+//! would cost more than most syncs; only the first commit and a requested sync do that. Files include Chart.yaml.
 
 use std::ops::{Add, AddAssign};
 use std::path::Path;
@@ -178,7 +178,7 @@ pub(super) async fn commit(
         Some(before) if !recount => before + change,
         _ => StoredBytes {
             charts: count(tx, name, "FROM charts").await?,
-            files: count(tx, name, "FROM files").await?,
+            files: count(tx, name, "FROM files").await? + count_metadata(tx, name).await?,
         },
     };
     execute!(tx, UPSERT, name, stored.charts, stored.files);
@@ -204,12 +204,16 @@ pub(super) async fn add_files(
     limits: &StoredLimits,
 ) -> Result<(), Error> {
     const SQLITE: &str = "UPDATE portolan_stored_bytes SET files = files - $3
-            + (SELECT coalesce(sum(octet_length(info)), 0) FROM files
-                WHERE repo_namespace = $1 AND chart_files_id IN (SELECT value FROM json_each($4)))
+            + (SELECT coalesce(sum(octet_length(f.info) + coalesce(octet_length(d.metadata), 0)), 0)
+                FROM files f LEFT JOIN portolan_chart_metadata d ON d.namespace = $1 AND d.name = $2
+                    AND d.chart_id = f.chart_id AND d.chart_files_id = f.chart_files_id
+                WHERE f.repo_namespace = $1 AND f.chart_files_id IN (SELECT value FROM json_each($4)))
         WHERE namespace = $1 AND name = $2 RETURNING charts, files";
     const POSTGRES: &str = "UPDATE portolan_stored_bytes SET files = files - $3
-            + (SELECT CAST(coalesce(sum(pg_column_size(info)), 0) AS BIGINT) FROM files
-                WHERE repo_namespace = $1 AND chart_files_id = ANY($4))
+            + (SELECT CAST(coalesce(sum(pg_column_size(f.info) + coalesce(pg_column_size(d.metadata), 0)), 0) AS BIGINT)
+                FROM files f LEFT JOIN portolan_chart_metadata d ON d.namespace = $1 AND d.name = $2
+                    AND d.chart_id = f.chart_id AND d.chart_files_id = f.chart_files_id
+                WHERE f.repo_namespace = $1 AND f.chart_files_id = ANY($4))
         WHERE namespace = $1 AND name = $2 RETURNING charts, files";
     let stored: Option<StoredBytes> = match tx.executor() {
         Engine::Sqlite(connection) => {
@@ -246,14 +250,21 @@ pub(super) async fn size_of_charts(tx: &mut Transaction, name: &NamespacedName, 
     })
 }
 
-/// Returns the size of the files of charts, by row ID.
+/// Returns the size of the files and the metadata of charts, by row ID.
 pub(super) async fn size_of_files(tx: &mut Transaction, ids: &[i64]) -> Result<i64, Error> {
-    const SQLITE: &str = "SELECT coalesce(sum(octet_length(f.info)), 0) FROM charts c JOIN files f
+    const SQLITE: &str = "SELECT (SELECT coalesce(sum(octet_length(f.info)), 0) FROM charts c JOIN files f
             ON f.repo_name = c.repo_name AND f.repo_namespace = c.repo_namespace AND f.chart_id = c.chart_id
-        WHERE c.id IN (SELECT value FROM json_each($1))";
-    const POSTGRES: &str = "SELECT CAST(coalesce(sum(pg_column_size(f.info)), 0) AS BIGINT) FROM charts c JOIN files f
+        WHERE c.id IN (SELECT value FROM json_each($1)))
+        + (SELECT coalesce(sum(octet_length(d.metadata)), 0) FROM charts c JOIN portolan_chart_metadata d
+            ON d.name = c.repo_name AND d.namespace = c.repo_namespace AND d.chart_id = c.chart_id
+        WHERE c.id IN (SELECT value FROM json_each($1)))";
+    const POSTGRES: &str = "SELECT CAST(
+        (SELECT coalesce(sum(pg_column_size(f.info)), 0) FROM charts c JOIN files f
             ON f.repo_name = c.repo_name AND f.repo_namespace = c.repo_namespace AND f.chart_id = c.chart_id
-        WHERE c.id = ANY($1)";
+        WHERE c.id = ANY($1))
+        + (SELECT coalesce(sum(pg_column_size(d.metadata)), 0) FROM charts c JOIN portolan_chart_metadata d
+            ON d.name = c.repo_name AND d.namespace = c.repo_namespace AND d.chart_id = c.chart_id
+        WHERE c.id = ANY($1)) AS BIGINT)";
     Ok(match tx.executor() {
         Engine::Sqlite(connection) => {
             let query = sqlx::query_scalar(SQLITE).bind(sqlx::types::Json(ids));
@@ -270,6 +281,16 @@ async fn count(tx: &mut Transaction, name: &NamespacedName, from: &str) -> Resul
         let query = sqlx::query_scalar(statement).bind(&name.namespace).bind(&name.name);
         query.fetch_one(executor).await?
     }))
+}
+
+async fn count_metadata(tx: &mut Transaction, name: &NamespacedName) -> Result<i64, Error> {
+    const SQLITE: &str = "SELECT coalesce(sum(octet_length(metadata)), 0) FROM portolan_chart_metadata
+        WHERE namespace = $1 AND name = $2";
+    const POSTGRES: &str = "SELECT CAST(coalesce(sum(pg_column_size(metadata)), 0) AS BIGINT)
+        FROM portolan_chart_metadata WHERE namespace = $1 AND name = $2";
+    let statement = tx.choose(SQLITE, POSTGRES);
+    let (bytes,): (i64,) = select!(fetch_one, tx, statement, name);
+    Ok(bytes)
 }
 
 async fn size_of_namespace(tx: &mut Transaction, name: &NamespacedName) -> Result<StoredBytes, Error> {

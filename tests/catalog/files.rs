@@ -49,7 +49,9 @@ pub fn content(readme: &str) -> ChartFiles {
 }
 
 pub fn imported(wanted: &MissingFiles, readme: &str) -> FilesResult {
-    FilesResult::Imported(FetchedFiles::new(wanted.clone(), &content(readme)).unwrap())
+    let files = FetchedFiles::new(wanted.clone(), &content(readme)).unwrap();
+    let metadata = format!(r#"{{"name":"{}"}}"#, wanted.version);
+    FilesResult::Imported(files.with_metadata(Some(metadata)))
 }
 
 pub fn failed(wanted: &MissingFiles, next_try: i64) -> FilesResult {
@@ -303,14 +305,22 @@ async fn two_charts_with_the_same_files_id_do_not_overwrite_each_other(#[values(
 #[tokio::test]
 async fn rows_of_kubeapps_syncer_are_reused(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
-    fixture.sync(vec![chart("a", &["1.0.0"]), chart("b", &["1.0.0"])]).await;
-    insert_file(&fixture, "stable", "a", "1.0.0").await;
-    insert_file(&fixture, "stable", "b", "1.0.0").await;
     fixture
-        .tables
-        .execute("UPDATE files SET info = '{\"Digest\": \"digest-1.0.0\", \"Values\": \"old key\"}' WHERE chart_id = 'stable/a'")
+        .sync(vec![chart("a", &["2.0.0", "1.0.0"]), chart("b", &["1.0.0"])])
         .await;
-    assert_eq!(names(&wanted(&fixture, FilesMode::All).await), ["b 1.0.0"]);
+    insert_file(&fixture, "stable", "b", "1.0.0").await;
+    for version in ["2.0.0", "1.0.0"] {
+        insert_file(&fixture, "stable", "a", version).await;
+        fixture
+            .tables
+            .execute(&format!(
+                "UPDATE files SET info = '{{\"Digest\": \"digest-{version}\", \"Values\": \"old key\"}}'
+                 WHERE chart_files_id = 'stable/a-{version}'"
+            ))
+            .await;
+    }
+    // The newest version only lacks its Chart.yaml, and comes last.
+    assert_eq!(names(&wanted(&fixture, FilesMode::All).await), ["b 1.0.0", "a 2.0.0"]);
 }
 
 #[rstest]

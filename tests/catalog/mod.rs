@@ -6,6 +6,7 @@ mod chart_digests;
 mod chart_digests_equivalence;
 mod chart_digests_retention;
 mod chart_digests_stale;
+mod chart_metadata;
 mod clusters;
 mod commit;
 mod concurrency;

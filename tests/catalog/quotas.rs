@@ -44,14 +44,15 @@ async fn stored(fixture: &Fixture) -> (i64, i64) {
 /// Returns the sums over all rows.
 async fn actual(fixture: &Fixture, on: On) -> (i64, i64) {
     let size = match on {
-        On::Sqlite => "octet_length(info)",
-        On::Postgres => "pg_column_size(info)",
+        On::Sqlite => "octet_length",
+        On::Postgres => "pg_column_size",
     };
-    let sum = async |table: &str| {
-        let sum = format!("SELECT CAST(coalesce(sum({size}), 0) AS BIGINT) FROM {table}");
+    let sum = async |table: &str, column: &str| {
+        let sum = format!("SELECT CAST(coalesce(sum({size}({column})), 0) AS BIGINT) FROM {table}");
         fixture.tables.number(&sum).await
     };
-    (sum("charts").await, sum("files").await)
+    let metadata = sum("portolan_chart_metadata", "metadata").await;
+    (sum("charts", "info").await, sum("files", "info").await + metadata)
 }
 
 async fn save(fixture: &Fixture, chart: &str, readme: &str) -> Result<(), Error> {

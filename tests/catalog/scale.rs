@@ -50,6 +50,13 @@ async fn fill(fixture: &Fixture) {
                 .await;
         }
     }
+    fixture
+        .tables
+        .execute(
+            "INSERT INTO portolan_chart_metadata (namespace, name, chart_id, chart_files_id, digest)
+             SELECT repo_namespace, repo_name, chart_id, chart_files_id, info ->> 'Digest' FROM files",
+        )
+        .await;
 }
 
 #[rstest]
@@ -70,6 +77,8 @@ async fn missing_files_of_a_large_repository_are_found(#[values(On::Sqlite, On::
     assert_eq!(look("no files").await.len(), 1000);
     fill(&fixture).await;
     assert!(look("all files").await.is_empty());
+    fixture.tables.execute("DELETE FROM portolan_chart_metadata").await;
+    assert_eq!(look("files without metadata").await.len(), CHARTS);
     fixture.tables.execute("DELETE FROM files WHERE id % 2 = 0").await;
     assert_eq!(look("half of the files").await.len(), 1000);
     let started = Instant::now();

@@ -5,7 +5,7 @@ use std::io::{BufReader, Read};
 use std::process::Stdio;
 
 use portolan::catalog::transfer::{ImportMode, Transferred};
-use portolan::catalog::{ChartInfo, Error, ErrorKind};
+use portolan::catalog::{Catalog, ChartInfo, Error, ErrorKind, FilesMode};
 use rstest::rstest;
 use serde_json::Value;
 
@@ -17,13 +17,14 @@ use super::{Fixture, On, chart, history, record, repository};
 use crate::support::portolan::{command, run};
 
 /// The tables, each with the expression that identifies a row.
-const TABLES: [&str; 13] = [
+const TABLES: [&str; 14] = [
     "repos",
     "charts",
     "files",
     "portolan_repositories",
     "portolan_syncs",
     "portolan_files",
+    "portolan_chart_metadata",
     "portolan_icons",
     "portolan_kept_versions",
     "portolan_index_cache",
@@ -34,8 +35,12 @@ const TABLES: [&str; 13] = [
 ];
 
 async fn export(fixture: &Fixture) -> Vec<u8> {
+    export_of(&fixture.catalog).await
+}
+
+async fn export_of(catalog: &Catalog) -> Vec<u8> {
     let mut out = Vec::new();
-    fixture.catalog.export(&mut out).await.unwrap();
+    catalog.export(&mut out).await.unwrap();
     out
 }
 
@@ -82,7 +87,7 @@ async fn filled(on: On) -> Fixture {
     let uid = record().uid;
     let entry = history("odd\ttext 'quoted'");
     fixture.catalog.save(&stored, Some(&uid), Some(&entry)).await.unwrap();
-    let missing = wanted(&fixture, portolan::catalog::FilesMode::All).await;
+    let missing = wanted(&fixture, FilesMode::All).await;
     assert!(!missing.files.is_empty());
     assert!(save(&fixture, &of("a", "2.0.0"), &"readme ß ".repeat(30_000)).await);
     fail(&fixture, &of("b", "1.0.0"), 60).await;
@@ -257,6 +262,27 @@ async fn a_catalog_with_rows_is_only_replaced_on_request(#[values(On::Sqlite, On
     assert_eq!(target.chart_names().await, ["other"]);
     import(&target, &export, ImportMode::Replace).await.unwrap();
     assert_eq!(all_rows(&target).await, all_rows(&source).await);
+}
+
+/// The tables of the release before `portolan_chart_metadata`.
+#[rstest]
+#[tokio::test]
+async fn an_export_of_an_earlier_schema_is_imported(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let source = filled(on).await;
+    source
+        .tables
+        .execute("DROP TABLE portolan_chart_metadata; DELETE FROM portolan_migrations WHERE version > 4")
+        .await;
+    let reader = Catalog::open_read_only(&source.settings).await.unwrap();
+    let export = export_of(&reader).await;
+    let text = String::from_utf8(export.clone()).unwrap();
+    assert!(text.contains("\"schema\":4") && !text.contains("chart_metadata"));
+    let target = Fixture::new(on).await;
+    import(&target, &export, ImportMode::Empty).await.unwrap();
+    assert_eq!(target.tables.count("portolan_chart_metadata").await, 0);
+    let missing = wanted(&target, FilesMode::All).await;
+    let last = missing.files.last().unwrap();
+    assert_eq!((last.chart_id.as_str(), last.version.as_str()), ("stable/a", "2.0.0"));
 }
 
 #[tokio::test]

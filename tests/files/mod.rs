@@ -6,6 +6,7 @@ mod failing;
 mod icons;
 mod importing;
 mod memory;
+mod metadata;
 mod model;
 mod quota;
 mod replay;

@@ -293,6 +293,10 @@ fn read_archive(bytes: &[u8]) {
     let shown = |error: &archive::ArchiveError| error.to_string();
     assert_eq!(read.as_ref().map_err(shown), in_pieces.as_ref().map_err(shown));
     let Ok(files) = read else { return };
+    if let Some(metadata) = &files.metadata {
+        assert!(metadata.len() as u64 <= archive::METADATA_BYTES);
+        assert!(serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(metadata).is_ok());
+    }
     let texts = [&files.readme, &files.values, &files.schema];
     let texts = texts.into_iter().chain(files.additional_values.values());
     for text in texts.clone() {

@@ -15,6 +15,8 @@ pub struct FetchedFiles {
     pub(super) missing: MissingFiles,
     /// Shown in the status, although the files are imported.
     pub(super) warning: Option<String>,
+    /// Chart.yaml as JSON.
+    pub(super) metadata: Option<String>,
     /// The JSON object, until it is completed without its last members and closing brace.
     info: String,
     /// Length up to and including the member `Schema`.
@@ -51,25 +53,34 @@ impl FetchedFiles {
         Ok(Self {
             missing,
             warning: None,
+            metadata: None,
             head: info.len(),
             info,
         })
     }
 
+    /// Adds Chart.yaml as JSON; `None` if the archive has none that is valid.
+    #[must_use]
+    pub fn with_metadata(self, metadata: Option<String>) -> Self {
+        Self { metadata, ..self }
+    }
+
+    /// A warning replaces an earlier one.
     #[must_use]
     pub fn with_warning(self, warning: Option<String>) -> Self {
+        let warning = warning.or(self.warning);
         Self { warning, ..self }
     }
 
     #[must_use]
-    pub const fn bytes(&self) -> u64 {
-        self.info.len() as u64
+    pub fn bytes(&self) -> u64 {
+        (self.info.len() + self.metadata.as_ref().map_or(0, String::len)) as u64
     }
 
     /// Returns the bytes of memory that storing takes: the JSON, its bound copy, and the copy that is sent.
     #[must_use]
-    pub const fn memory(&self) -> u64 {
-        3 * self.info.len() as u64
+    pub fn memory(&self) -> u64 {
+        3 * self.bytes()
     }
 
     pub(super) fn empty(missing: &MissingFiles) -> Result<Self, Error> {

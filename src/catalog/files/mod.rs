@@ -1,9 +1,11 @@
-//! README, values and schema of chart versions: Kubeapps' table `files` and our `portolan_files`.
+//! README, values, schema and Chart.yaml of chart versions: Kubeapps' table `files`, and our `portolan_files` and
+//! `portolan_chart_metadata`.
 //!
 //! ```text
 //!  charts (versions, digests) ──┐
 //!  files (their digests) ───────┼─► missing_files ─► download ─┬─► row with its digest
-//!  portolan_files (failures) ───┘                              └─► next try; an empty row if there is none
+//!  portolan_files (failures) ───┤                              └─► next try; an empty row if there is none
+//!  portolan_chart_metadata ─────┘
 //! ```
 //!
 //! Missing files are derived by each query, so that a restart loses no work and rows of Kubeapps' syncer are reused.
@@ -13,6 +15,7 @@
 pub mod changed;
 pub mod failures;
 pub mod info;
+pub mod metadata;
 pub mod missing;
 pub mod write;
 
@@ -55,7 +58,7 @@ pub struct MissingFiles {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissingFilesPage {
-    /// The newest version of each chart first, then the others chart by chart.
+    /// The newest version of each chart first, then the others chart by chart, last those that only lack metadata.
     pub files: Vec<MissingFiles>,
     pub next_try: Option<Timestamp>,
 }
@@ -91,8 +94,9 @@ impl FilesProgress {
 }
 
 impl Catalog {
-    /// Returns up to `limit` versions without files, or with files of an archive with another digest. Failed versions
-    /// are omitted until their next try is due. Of duplicate versions the first counts.
+    /// Returns up to `limit` versions without files, or with files of an archive with another digest, and newest versions
+    /// of charts without a row of metadata: an earlier release or Kubeapps imported these. Failed versions are omitted
+    /// until their next try is due. Of duplicate versions the first counts.
     pub async fn missing_files(
         &self,
         name: &NamespacedName,

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use sqlx::types::Json;
 
 use super::failures::{self, FailureRow};
+use super::metadata::{self, MetadataRow};
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Engine, Transaction, sql};
 use crate::catalog::{Catalog, Error, ErrorKind, FetchedFiles, MissingFiles, record, stored_bytes};
@@ -118,6 +119,7 @@ async fn write(
         }
     }
     let (mut imported, mut empty, mut problems, mut solved) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut metadata_rows = Vec::new();
     for CurrentRow { at, repo, .. } in &current {
         let Some(result) = results.get(*at) else { continue };
         let missing = result.missing();
@@ -129,9 +131,11 @@ async fn write(
         match result {
             FilesResult::Imported(files) => {
                 imported.push(row(Cow::Borrowed(files.info())));
+                metadata_rows.push(MetadataRow::of(files));
                 match &files.warning {
-                    Some(warning) => problems.push(FailureRow::warning(missing, warning)),
-                    None => solved.push((&*missing.chart_id, missing.files_id())),
+                    // Without a digest, the row would make the version count as missing again.
+                    Some(warning) if !missing.digest.is_empty() => problems.push(FailureRow::warning(missing, warning)),
+                    _ => solved.push((&*missing.chart_id, missing.files_id())),
                 }
             }
             FilesResult::Failed { message, next_try, .. } => {
@@ -145,6 +149,7 @@ async fn write(
     let (overwrite, insert) = (sql!(tx, "files_upsert.sql"), sql!(tx, "files_insert.sql"));
     insert_rows(tx, name, overwrite, &imported).await?;
     insert_rows(tx, name, insert, &empty).await?;
+    metadata::write(tx, name, &metadata_rows).await?;
     failures::record(tx, name, &problems).await?;
     failures::delete(tx, name, &solved).await?;
     let files: Vec<&str> = imported.iter().chain(&empty).map(|row| &*row.files_id).collect();

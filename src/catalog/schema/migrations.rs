@@ -51,6 +51,12 @@ pub(super) const STEPS: &[MigrationStep] = &[
     ),
     step!(2, "fences", "0002_fences.sql", ["portolan_fences"]),
     step!(4, "tombstones", "0004_tombstones.sql", ["portolan_tombstones"]),
+    step!(
+        5,
+        "chart_metadata",
+        "0005_chart_metadata.sql",
+        ["portolan_chart_metadata"]
+    ),
 ];
 
 impl MigrationStep {

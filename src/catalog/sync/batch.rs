@@ -236,28 +236,36 @@ impl Writable for Update {
     }
 }
 
-/// Deletes files and failures of versions that the charts no longer have. Kubeapps never deletes them.
+/// Deletes files, metadata and failures of versions that the charts no longer have. Kubeapps never deletes them.
 async fn delete_stale_files(
     tx: &mut Transaction,
     name: &NamespacedName,
     rows: &[Update],
     bytes: &mut StoredBytes,
 ) -> Result<(), Error> {
-    const SQLITE: [&str; 2] = [
+    const SQLITE: [&str; 3] = [
         "DELETE FROM files WHERE repo_name = $1 AND repo_namespace = $2
             AND chart_id IN (SELECT value FROM json_each($3))
             AND (chart_id, chart_files_id) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each($4))
             RETURNING octet_length(info)",
+        "DELETE FROM portolan_chart_metadata WHERE name = $1 AND namespace = $2
+            AND chart_id IN (SELECT value FROM json_each($3))
+            AND (chart_id, chart_files_id) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each($4))
+            RETURNING coalesce(octet_length(metadata), 0)",
         "DELETE FROM portolan_files WHERE name = $1 AND namespace = $2
             AND chart_id IN (SELECT value FROM json_each($3))
             AND (chart_id, chart_files_id) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each($4))
             RETURNING 0",
     ];
-    const POSTGRES: [&str; 2] = [
+    const POSTGRES: [&str; 3] = [
         "DELETE FROM files WHERE repo_name = $1 AND repo_namespace = $2 AND chart_id = ANY($3::text[])
             AND NOT EXISTS (SELECT FROM unnest($4::text[], $5::text[]) AS kept (chart_id, file_id)
                 WHERE kept.chart_id = files.chart_id AND kept.file_id = files.chart_files_id)
             RETURNING CAST(pg_column_size(info) AS BIGINT)",
+        "DELETE FROM portolan_chart_metadata AS d WHERE d.name = $1 AND d.namespace = $2 AND d.chart_id = ANY($3::text[])
+            AND NOT EXISTS (SELECT FROM unnest($4::text[], $5::text[]) AS kept (chart_id, file_id)
+                WHERE kept.chart_id = d.chart_id AND kept.file_id = d.chart_files_id)
+            RETURNING CAST(coalesce(pg_column_size(d.metadata), 0) AS BIGINT)",
         "DELETE FROM portolan_files AS p WHERE p.name = $1 AND p.namespace = $2 AND p.chart_id = ANY($3::text[])
             AND NOT EXISTS (SELECT FROM unnest($4::text[], $5::text[]) AS kept (chart_id, file_id)
                 WHERE kept.chart_id = p.chart_id AND kept.file_id = p.chart_files_id)

@@ -3,12 +3,14 @@
 use crate::api::NamespacedName;
 use crate::catalog::cluster::MAX_AGE;
 use crate::catalog::engine::{Connection, Engine, Transaction, execute, on_engine, select, sql};
+use crate::catalog::files::metadata;
 use crate::catalog::{Catalog, Error, HISTORY_LIMIT, StoredBytes, record, stored_bytes};
 
 /// Delete the rows of a repository in our tables. The history follows the record.
-pub(in crate::catalog) const REPOSITORY_STATEMENTS: [&str; 9] = [
+pub(in crate::catalog) const REPOSITORY_STATEMENTS: [&str; 10] = [
     "DELETE FROM portolan_repositories WHERE namespace = $1 AND name = $2",
     "DELETE FROM portolan_files WHERE namespace = $1 AND name = $2",
+    "DELETE FROM portolan_chart_metadata WHERE namespace = $1 AND name = $2",
     "DELETE FROM portolan_icons WHERE namespace = $1 AND name = $2",
     "DELETE FROM portolan_kept_versions WHERE namespace = $1 AND name = $2",
     "DELETE FROM portolan_index_cache WHERE namespace = $1 AND name = $2",
@@ -21,7 +23,8 @@ pub(in crate::catalog) const REPOSITORY_STATEMENTS: [&str; 9] = [
 const FILES_BATCH: i64 = 1000;
 
 impl Catalog {
-    /// Deletes files of versions that their chart does not have. Returns their number; with `dry_run` they stay.
+    /// Deletes files of versions that their chart does not have, and metadata without files. Returns the number of files;
+    /// with `dry_run` they stay.
     pub async fn collect_files(&self, name: &NamespacedName, dry_run: bool) -> Result<u64, Error> {
         const OPERATION: &str = "delete files without a version";
         let mut collected = 0;
@@ -29,11 +32,12 @@ impl Catalog {
             let counting = self.read(OPERATION, &name.namespace, async |connection| {
                 let statement = sql!(connection, "files_without_version.sql");
                 let rows: Vec<(i64, i64)> = select!(fetch_all, connection, statement, name, i64::MAX);
-                Ok(rows.len() as u64)
+                let stray: Vec<(String,)> = select!(fetch_all, connection, metadata::SELECT_STRAY, name);
+                Ok((rows.len() as u64, !stray.is_empty()))
             });
             // A read first: a transaction without changes would still wait for the writer of SQLite.
-            let count = counting.await?;
-            if count == 0 || dry_run {
+            let (count, has_stray_metadata) = counting.await?;
+            if dry_run || (count == 0 && !has_stray_metadata) {
                 return Ok(collected + count);
             }
             let deleted = self
@@ -116,9 +120,10 @@ async fn delete_files(tx: &mut Transaction, name: &NamespacedName) -> Result<u64
             query.bind(&ids).execute(connection).await?.rows_affected()
         }
     };
+    let metadata_bytes = metadata::delete_stray(tx, name).await?;
     let change = StoredBytes {
         charts: 0,
-        files: -sizes.iter().sum::<i64>(),
+        files: -sizes.iter().sum::<i64>() - metadata_bytes,
     };
     stored_bytes::add(tx, name, change).await?;
     Ok(deleted)
@@ -126,7 +131,8 @@ async fn delete_files(tx: &mut Transaction, name: &NamespacedName) -> Result<u64
 
 async fn stray_names(connection: &mut Connection) -> Result<Vec<NamespacedName>, Error> {
     const SELECT: &str = "SELECT namespace, name FROM (
-            SELECT namespace, name FROM portolan_files UNION SELECT namespace, name FROM portolan_icons
+            SELECT namespace, name FROM portolan_files UNION SELECT namespace, name FROM portolan_chart_metadata
+            UNION SELECT namespace, name FROM portolan_icons
             UNION SELECT namespace, name FROM portolan_kept_versions UNION SELECT namespace, name FROM portolan_index_cache
             UNION SELECT namespace, name FROM portolan_chart_digests UNION SELECT namespace, name FROM portolan_oci_tags
             UNION SELECT namespace, name FROM portolan_oci_repositories

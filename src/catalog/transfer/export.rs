@@ -52,7 +52,7 @@ async fn write_all(connection: &mut Connection, mut out: Writer<impl Write + Sen
     };
     line(&mut out, &ExportLine::Header(header))?;
     let mut exported = Transferred::default();
-    for table in TABLES {
+    for table in TABLES.iter().filter(|table| table.since <= schema) {
         let columns = table.columns.iter().map(|(name, _)| (*name).to_owned());
         let header = TableHeader {
             name: table.name.to_owned(),

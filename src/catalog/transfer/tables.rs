@@ -23,6 +23,8 @@ pub(super) struct Table {
     pub(super) key: usize,
     /// The first column is generated.
     pub(super) has_sequence: bool,
+    /// The migration that creates the table.
+    pub(super) since: i64,
 }
 
 use ColumnType::{Boolean, Integer, Json, Text};
@@ -33,6 +35,7 @@ const fn serial(name: &'static str, columns: &'static [(&'static str, ColumnType
         columns,
         key: 1,
         has_sequence: true,
+        since: 1,
     }
 }
 
@@ -42,6 +45,7 @@ const fn keyed(name: &'static str, key: usize, columns: &'static [(&'static str,
         columns,
         key,
         has_sequence: false,
+        since: 1,
     }
 }
 
@@ -147,6 +151,21 @@ pub(super) const TABLES: &[Table] = &[
             ("message", Text),
         ],
     ),
+    Table {
+        since: 5,
+        ..keyed(
+            "portolan_chart_metadata",
+            4,
+            &[
+                ("namespace", Text),
+                ("name", Text),
+                ("chart_id", Text),
+                ("chart_files_id", Text),
+                ("digest", Text),
+                ("metadata", Text),
+            ],
+        )
+    },
     keyed(
         "portolan_icons",
         3,
@@ -292,7 +311,7 @@ fn imported(at: usize, column: ColumnType, on_sqlite: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::schema::our_tables;
+    use crate::catalog::schema::{newest_version, our_tables};
 
     #[test]
     fn each_of_our_tables_is_moved_or_excepted() {
@@ -300,6 +319,7 @@ mod tests {
             let is_moved = find(table).is_some();
             assert!(is_moved != NOT_MOVED.contains(&table), "{table}");
         }
+        assert!(TABLES.iter().all(|table| table.since <= newest_version()));
     }
 
     #[test]

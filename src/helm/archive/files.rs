@@ -12,17 +12,7 @@ impl FileRole {
     /// Matches an entry name by Kubeapps' rules: at most one directory, then one of three names in any case, or
     /// `values-SOMETHING.yaml` in exactly this case. Absolute paths and paths with `..` never match.
     pub(super) fn of(name: &[u8]) -> Option<Self> {
-        let mut name = name;
-        while let Some(rest) = name.strip_prefix(b"./") {
-            name = rest;
-        }
-        let (directory, base) = match name.iter().position(|byte| *byte == b'/') {
-            None => (None, name),
-            Some(slash) => (Some(&name[..slash]), &name[slash + 1..]),
-        };
-        if matches!(directory, Some(b"" | b"..")) || base.contains(&b'/') {
-            return None;
-        }
+        let base = base_name(name)?;
         let named: [(&[u8], Self); 3] = [
             (b"README.md", Self::Readme),
             (b"values.yaml", Self::Values),
@@ -49,6 +39,19 @@ impl FileRole {
             Self::AdditionalValues(_) => "an additional values file",
         }
     }
+}
+
+/// Returns the name of a file that is at most one directory deep, after a leading `./` is removed.
+pub(super) fn base_name(mut name: &[u8]) -> Option<&[u8]> {
+    while let Some(rest) = name.strip_prefix(b"./") {
+        name = rest;
+    }
+    let (directory, base) = match name.iter().position(|byte| *byte == b'/') {
+        None => (None, name),
+        Some(slash) => (Some(&name[..slash]), &name[slash + 1..]),
+    };
+    let is_outside = matches!(directory, Some(b"" | b".."));
+    (!is_outside && !base.contains(&b'/')).then_some(base)
 }
 
 /// Returns the first match of `values-([\w-]+)\.yaml`, without `.yaml`.

@@ -5,6 +5,7 @@
 
 mod error;
 mod files;
+mod metadata;
 mod metered;
 mod pax;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use flate2::bufread::MultiGzDecoder;
 
 pub use error::ArchiveError;
 use files::{FileCollector, FileRole};
+use metadata::{METADATA_MEMORY, MetadataCollector};
 use metered::{LimitedReader, ReadStatus};
 use walk::{BLOCK, EXTENSION_BYTES, TarReader};
 
@@ -47,6 +49,9 @@ impl Default for ArchiveLimits {
 /// Memory for reading in addition to the extracted files: buffers, the gzip window and path names.
 const BUFFERS: u64 = 512 * 1024;
 
+/// Largest Chart.yaml, and its largest form as JSON.
+pub const METADATA_BYTES: u64 = 64 * 1024;
+
 /// Extracted files of several archives that are stored together; the last archive may exceed it.
 pub const GROUP_BYTES: u64 = 1024 * 1024;
 
@@ -64,10 +69,11 @@ impl ArchiveLimits {
     }
 
     /// An upper bound in bytes for one group of archives, until its files are stored. Reading holds the extracted
-    /// files, one more file and path names. Writing holds up to three copies: texts, JSON and the bound statement.
+    /// files, one more file, the parsed Chart.yaml and path names. Writing holds up to three copies: texts, JSON and the
+    /// bound statement; Chart.yaml fits into the buffers of reading, which are free then.
     #[must_use]
     pub const fn memory(&self) -> u64 {
-        let reading = self.kept_bytes + self.file_bytes + 3 * EXTENSION_BYTES + GROUP_BYTES;
+        let reading = self.kept_bytes + self.file_bytes + METADATA_MEMORY + 3 * EXTENSION_BYTES + GROUP_BYTES;
         let writing = 3 * (self.kept_bytes + GROUP_BYTES);
         BUFFERS + if reading > writing { reading } else { writing }
     }
@@ -82,12 +88,17 @@ pub struct ArchiveFiles {
     pub schema: String,
     /// Further values files such as `values-production.yaml`, keyed by `values-production`.
     pub additional_values: BTreeMap<String, String>,
+    /// Chart.yaml as a JSON object of at most [`METADATA_BYTES`], with scalars as texts; `None` if there is none that is valid.
+    pub metadata: Option<String>,
+    /// The reason why the Chart.yaml is not valid.
+    pub metadata_problem: Option<String>,
 }
 
 /// Extracts the files of a chart from a tar stream, with or without gzip. Blocking.
 ///
 /// Only regular files at most one directory deep count, after a leading `./` is removed (Kubeapps counts the `./`).
-/// Names match in any case, and the last match wins, as in Kubeapps.
+/// Names match in any case, and the last match wins, as in Kubeapps. Chart.yaml, which Kubeapps does not read, matches
+/// exactly, and its faults do not reject the archive.
 /// Links, devices, absolute paths and paths with `..` are skipped: many published charts contain harmless links.
 pub fn read(input: impl Read, limits: &ArchiveLimits) -> Result<ArchiveFiles, ArchiveError> {
     let (packed, unpacked) = (ReadStatus::default(), ReadStatus::default());
@@ -119,20 +130,30 @@ pub fn read(input: impl Read, limits: &ArchiveLimits) -> Result<ArchiveFiles, Ar
         Box::new(input)
     };
     let mut walk = TarReader::new(LimitedReader::new(stream, limits.unpacked_bytes, &unpacked));
-    let mut files = FileCollector::new(limits);
+    let (mut files, mut metadata) = (FileCollector::new(limits), MetadataCollector::default());
     let mut entries = 0;
     loop {
         let entry = match walk.next() {
             Ok(Some(entry)) => entry,
-            Ok(None) => return Ok(files.finish()),
+            Ok(None) => {
+                let mut files = files.finish();
+                metadata.finish(&mut files);
+                return Ok(files);
+            }
             Err(error) => return Err(failed(error, entries)),
         };
         entries += 1;
         if entries > limits.entries {
             return Err(ArchiveError::TooManyEntries { limit: limits.entries });
         }
-        let role = entry.is_regular_file.then(|| FileRole::of(&entry.name)).flatten();
-        if let Some(role) = role {
+        if !entry.is_regular_file {
+            continue;
+        }
+        if MetadataCollector::is_metadata(&entry.name) {
+            if metadata.accepts(entry.size) {
+                metadata.put(walk.read_content().map_err(|error| failed(error, entries))?);
+            }
+        } else if let Some(role) = FileRole::of(&entry.name) {
             files.check_size(&role, entry.size)?;
             let content = walk.read_content().map_err(|error| failed(error, entries))?;
             files.put(role, content)?;

@@ -121,7 +121,7 @@ fn scalar_text(node: Node, name: &str) -> Result<String, String> {
 }
 
 /// Removes NUL, which Postgres rejects in jsonb.
-fn without_nul(mut text: String) -> String {
+pub(super) fn without_nul(mut text: String) -> String {
     if text.contains('\0') {
         text.retain(|character| character != '\0');
     }

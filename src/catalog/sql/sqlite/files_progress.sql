@@ -2,6 +2,7 @@
 -- $1 namespace, $2 name, $3 only the newest version of each chart, $4 number of tries after which a version counts as failed
 --
 -- versions: the versions of the repository without duplicates.
+-- Versions that only lack Chart.yaml count as imported.
 -- missing: versions without files, with files of another archive, or with empty ones; and the failures of this archive.
 -- Rows of another chart with the same chart_files_id are ignored.
 -- The digest is read from the index portolan_files_content, because the row also contains the README. If the index is missing

@@ -303,13 +303,18 @@ fn read_archive(
     let mut body = body.into_reader();
     body.rewind().map_err(ArchiveError::Read)?;
     let files = archive::read(&mut body, limits)?;
+    let warning = files
+        .metadata_problem
+        .map(|problem| format!("Chart.yaml was not imported: {problem}; package the chart again"));
+    let metadata = files.metadata;
     let files = ChartFiles {
         readme: files.readme,
         values: files.values,
         additional_values: files.additional_values,
         schema: files.schema,
     };
-    FetchedFiles::new(missing, &files).map_err(ImportError::failed)
+    let fetched = FetchedFiles::new(missing, &files).map_err(ImportError::failed)?;
+    Ok(fetched.with_metadata(metadata).with_warning(warning))
 }
 
 /// In an OCI registry, the index may contain the digest of the archive or of its manifest. Compares SHA-256 only.

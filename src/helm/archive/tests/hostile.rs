@@ -201,6 +201,8 @@ fn check(archive: &[u8]) {
         kept += text.len() as u64;
     }
     assert!(kept <= limits.kept_bytes);
+    let metadata = files.metadata.unwrap_or_default();
+    assert!(metadata.len() as u64 <= METADATA_BYTES);
     for key in files.additional_values.keys() {
         assert!(key.starts_with("values-") && key.len() > "values-".len());
     }
@@ -329,6 +331,7 @@ proptest! {
 fn the_mutated_chart_is_valid_initially() {
     let files = read_tar(&chart()).unwrap();
     assert_eq!(files.readme, "# Read me \u{fffd}");
+    assert_eq!(files.metadata.as_deref(), Some(r#"{"name":"chart","version":"1.0.0"}"#));
     assert_eq!((files.values.len(), files.schema.as_str()), (700, "{}"));
     assert_eq!(files.additional_values.len(), 1);
 }

@@ -6,13 +6,14 @@ use super::*;
 #[test]
 fn only_the_files_of_the_chart_are_extracted() {
     let files = read_tar(&[
-        file("chart/Chart.yaml", "name: chart\n"),
+        file("chart/Chart.yaml", "name: chart\nversion: 1.10\n"),
         file("chart/values.yaml", "a: 1\n"),
         file("chart/values-production.yaml", "a: 2\n"),
         file("chart/values.schema.json", "{\"$ref\": \"file:///dev/zero\"}"),
         entry(b'5', "chart/templates/", b""),
         file("chart/templates/README.md", "no"),
         file("chart/charts/sub/values.yaml", "no"),
+        file("chart/charts/sub/Chart.yaml", "name: no\n"),
         file("chart/README.md", "# Chart"),
     ])
     .unwrap();
@@ -21,6 +22,8 @@ fn only_the_files_of_the_chart_are_extracted() {
         values: "a: 1\n".to_owned(),
         schema: "{\"$ref\": \"file:///dev/zero\"}".to_owned(),
         additional_values: BTreeMap::from([("values-production".to_owned(), "a: 2\n".to_owned())]),
+        metadata: Some(r#"{"name":"chart","version":"1.10"}"#.to_owned()),
+        metadata_problem: None,
     };
     assert_eq!(files, expected);
 }
@@ -134,8 +137,9 @@ fn links_devices_and_fifos_are_not_files(#[values(b'1', b'2', b'3', b'4', b'6', 
     let files = read_tar(&[
         link(kind, "a/values.yaml", "/etc/passwd"),
         link(kind, "a/README.md", "../../secret"),
+        link(kind, "a/Chart.yaml", "../../secret"),
         link(kind, "a/templates/b", "c"),
-        file("a/Chart.yaml", "name: a"),
+        file("a/templates/c", "name: a"),
     ])
     .unwrap();
     assert_eq!(files, ArchiveFiles::default());
@@ -185,8 +189,43 @@ fn sparse_files_are_skipped() {
             &[("GNU.sparse.major", "1"), ("GNU.sparse.realsize", "99999999999")],
         ),
         file("a/values.yaml", "1\n0\n512\n"),
-        file("a/Chart.yaml", "c"),
+        file("a/templates/c", "c"),
     ])
     .unwrap();
     assert_eq!(files, ArchiveFiles::default());
+}
+
+#[test]
+fn a_faulty_chart_yaml_costs_no_other_file() {
+    let large = format!("# {}\nname: a\n", "x".repeat(70_000));
+    for (yaml, expected) in [
+        ("- a\n", "it is not a map"),
+        (large.as_str(), "it is larger than 65536 bytes"),
+    ] {
+        let files = read_tar(&[file("a/Chart.yaml", yaml), file("a/README.md", "r")]).unwrap();
+        assert_eq!((files.readme.as_str(), files.metadata), ("r", None));
+        let problem = files.metadata_problem.unwrap();
+        assert!(problem.contains(expected), "{problem}");
+
+        // The last one counts.
+        let corrected = [file("a/Chart.yaml", yaml), file("b/Chart.yaml", "name: b\n")];
+        let files = read_tar(&corrected).unwrap();
+        assert_eq!(files.metadata.as_deref(), Some(r#"{"name":"b"}"#));
+        assert_eq!(files.metadata_problem, None);
+    }
+}
+
+#[test]
+fn chart_yaml_does_not_count_as_a_kept_file() {
+    let limits = ArchiveLimits {
+        file_bytes: 4,
+        kept_bytes: 4,
+        ..ArchiveLimits::default()
+    };
+    let archive = gzip(&tar(&[
+        file("a/values.yaml", "a: 1"),
+        file("a/Chart.yaml", "name: chart"),
+    ]));
+    let files = read_within(&archive, &limits).unwrap();
+    assert!(files.metadata.is_some());
 }

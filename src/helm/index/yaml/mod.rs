@@ -1,6 +1,7 @@
 mod anchors;
 pub(super) mod fast_path;
 mod source;
+pub(in crate::helm) mod value;
 
 use std::convert::Infallible;
 use std::io::Read;
