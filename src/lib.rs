@@ -1,5 +1,5 @@
 //! Portolan syncs Helm chart repositories and OCI registries into the database that Kubeapps reads, aggregates Applications of
-//! `app.k8s.io`, and deploys Applications of KubeVela.
+//! `app.k8s.io`, deploys Applications of KubeVela, and serves the catalog to programs.
 //!
 //! ```text
 //!  API server ──watch──┐
@@ -10,7 +10,7 @@
 //!                            controllers::apprepository           controllers::application     controllers::oam
 //!                             fetch, decode, filter, check         select, assess, own          render, apply, collect
 //!                                        │
-//!                                     catalog (SQLite or Postgres)
+//!                                     catalog (SQLite or Postgres) ──► serve (REST API, Helm repositories)
 //! ```
 //!
 //! Everything is level-triggered: an event only says *look at this key*. A reconcile reads the object from the cache and
