@@ -4,15 +4,20 @@
 //!  catalog ── rows of changed repositories ─► Snapshot ─► search ─► hits
 //!                                                │                    │
 //!  request ─► access: who sees which namespaces ─┴─► site ─► api ◄────┘
+//!                                                            ▲
+//!  catalog ── row of a chart, or of its files ─► rows ───────┘
 //! ```
 
 pub mod access;
 mod api;
+mod links;
 pub mod live;
 pub mod metrics;
 mod problem;
 mod respond;
+mod rows;
 pub mod search;
 pub mod site;
 pub mod snapshot;
 pub mod summary;
+mod values;

@@ -17,8 +17,10 @@ use super::api;
 use super::live::{Live, Loaded, View};
 use super::metrics::ServeMetrics;
 use super::problem::Problem;
+use super::rows::Rows;
 use super::snapshot::Repository;
 use crate::api::NamespacedName;
+use crate::budget::Budgets;
 
 /// Path and query of a request. A cursor takes most of it.
 const MAX_URI_BYTES: usize = 8 * 1024;
@@ -31,6 +33,8 @@ pub struct SiteOptions {
     /// The path before `/api`, such as `/catalog`; empty if there is none.
     pub prefix: String,
     pub metrics: ServeMetrics,
+    /// Memory and CPU permits of rows.
+    pub budgets: Budgets,
 }
 
 /// A handle, cheap to clone.
@@ -39,6 +43,7 @@ pub struct Site(Arc<Inner>);
 
 struct Inner {
     options: SiteOptions,
+    rows: Rows,
     in_flight: Semaphore,
 }
 
@@ -46,6 +51,7 @@ impl Site {
     #[must_use]
     pub fn new(options: SiteOptions) -> Self {
         Self(Arc::new(Inner {
+            rows: Rows::new(Arc::clone(&options.live), options.budgets.clone()),
             options,
             in_flight: Semaphore::new(MAX_IN_FLIGHT),
         }))
@@ -63,6 +69,16 @@ impl Site {
 
     pub(super) fn live(&self) -> &Arc<Live> {
         &self.0.options.live
+    }
+
+    pub(super) fn rows(&self) -> &Rows {
+        &self.0.rows
+    }
+
+    /// Returns a path with the scheme and the host of `--external-url`, if there is one.
+    pub(super) fn external_url(&self, path: &str) -> String {
+        let origin = self.0.options.external_origin.as_deref().unwrap_or_default();
+        format!("{origin}{}{path}", self.prefix())
     }
 
     pub(super) fn prefix(&self) -> &str {

@@ -14,6 +14,7 @@ pub mod changed;
 pub mod failures;
 pub mod info;
 pub mod missing;
+pub mod read;
 pub mod write;
 
 use std::collections::BTreeMap;
