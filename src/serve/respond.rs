@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use tokio::task::spawn_blocking;
 
 use super::problem::Problem;
+use super::rows::Rows;
 use crate::budget::{Reservation, SMALL_JSON};
 use crate::server::{accepts_gzip, gzip};
 use crate::text::hex;
@@ -35,12 +36,23 @@ impl AsRef<[u8]> for ReservedBytes {
 }
 
 impl Content {
-    fn json(body: Vec<u8>) -> Self {
+    pub(super) fn new(media_type: &'static str, body: Vec<u8>) -> Self {
         Self {
-            media_type: JSON,
+            media_type,
             body,
             memory: None,
         }
+    }
+
+    pub(super) fn json(content: &impl Serialize) -> Result<Self, Problem> {
+        let body = serde_json::to_vec(content).map_err(|_| Problem::internal())?;
+        Ok(Self::new(JSON, body))
+    }
+
+    /// Reserves memory for a large body. The request must hold no other.
+    pub(super) async fn reserve(self, rows: &Rows, namespace: &str) -> Result<Self, Problem> {
+        let memory = rows.memory_of_body(namespace, self.body.len()).await?;
+        Ok(Self { memory, ..self })
     }
 
     fn into_body(self) -> Body {
@@ -110,11 +122,10 @@ fn quality(ranges: &[(&str, f32)], media_type: &str) -> f32 {
         .unwrap_or(0.0)
 }
 
-/// Responds with JSON.
+/// Responds with JSON of a limited size.
 pub(super) fn respond(request: &HeaderMap, content: &impl Serialize) -> Result<Response, Problem> {
     negotiate(request, &[JSON])?;
-    let body = serde_json::to_vec(content).map_err(|_| Problem::internal())?;
-    respond_with(request, Content::json(body))
+    respond_with(request, Content::json(content)?)
 }
 
 /// Responds with content of a negotiated media type. Large content is hashed and compressed beside the runtime.

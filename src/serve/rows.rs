@@ -168,6 +168,15 @@ impl Rows {
         }
     }
 
+    /// Reserves memory for a body that is not a row, if it is large.
+    pub(super) async fn memory_of_body(&self, namespace: &str, bytes: usize) -> Result<Option<Reservation>, RowError> {
+        let bytes = bytes as u64;
+        if bytes <= SMALL {
+            return Ok(None);
+        }
+        Ok(Some(self.budgets.memory.reserve(namespace, bytes, WAIT).await?))
+    }
+
     /// Runs work on a thread beside the runtime, with a CPU permit of the namespace.
     pub(super) async fn compute<T: Send + 'static>(
         &self,

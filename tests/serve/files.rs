@@ -10,9 +10,8 @@ use tokio::task::spawn_blocking;
 use super::{SOON, Serving, database, declare, fill, fill_archives, sync};
 use crate::catalog::On;
 use crate::support::archives::{Archive, Chart};
-use crate::support::chart_server::Page;
 use crate::support::portolan::{command, run};
-use crate::support::world::{World, succeeded};
+use crate::support::world::World;
 
 const STABLE: &str = "/charts/default/stable";
 const VALUES: &str = "# -- Number of pods\nreplicas: 1 # per zone\nimage:\n  tag: \"1.0\"\nhosts: []\n";
@@ -350,10 +349,11 @@ async fn the_history_of_syncs_is_shown_newest_first(#[values(On::Sqlite, On::Pos
     assert_eq!(repository["helmUrl"], "/helm/default/stable");
 }
 
+#[rstest]
 #[tokio::test]
-async fn a_large_row_waits_for_memory_and_is_served() {
+async fn a_large_row_waits_for_memory_and_is_served(#[values(On::Sqlite, On::Postgres)] on: On) {
     let world = World::new().await;
-    let url = world.database_url();
+    let url = database(&world, on).await;
     let readme = "x".repeat(3 << 20);
     let large = Chart::new("web", "1.0.0")
         .file("README.md", &readme)
@@ -446,6 +446,7 @@ async fn a_strange_name_in_a_path_never_reaches_another_row(#[values(On::Sqlite,
             path.replace(&format!("{{{at}}}"), name)
         })
     };
+    let mut names_to_try = NAMES.iter().cycle();
     for pattern in PATHS {
         let (status, body) = raw(&serving, &path(pattern, &GOOD)).await;
         assert_eq!(status, 200, "{pattern}: {body}");
@@ -454,7 +455,8 @@ async fn a_strange_name_in_a_path_never_reaches_another_row(#[values(On::Sqlite,
             .enumerate()
             .filter(|(at, _)| pattern.contains(&format!("{{{at}}}")))
         {
-            for name in NAMES {
+            // Each name in some places: all of them in all places would exceed the rate of one caller.
+            for &name in names_to_try.by_ref().take(4) {
                 let mut names = GOOD;
                 names[place] = name;
                 let path = path(pattern, &names);
@@ -474,8 +476,8 @@ async fn markup_in_stored_names_stays_text() {
     let entry = "apiVersion: v1\nentries:\n  x:\n  - name: x\n    version: 1.0.0\n    description: '<script>alert(1)</script>'\n    \
                  urls: [x.tgz]\n";
     declare(&world, "stable", entry.to_owned());
-    world.server.serve("/stable/x.tgz", Page::new("no archive"));
     sync(&world, &url).await;
+    world.execute("DELETE FROM files").await;
     let renamed = "UPDATE charts SET chart_id = 'stable/<b>', info = json_set(info, '$.name', '<b>')";
     assert_eq!(world.execute(renamed).await, 1);
     let serving = Serving::of(&world, &url).await;
@@ -485,5 +487,4 @@ async fn markup_in_stored_names_stays_text() {
     assert_eq!(chart.json()["name"], "<b>");
     let icon = serving.get(&format!("{STABLE}/%3Cb%3E/icon")).await.text();
     assert!(icon.contains(">B</text>") && !icon.contains("<b>"), "{icon}");
-    succeeded(world.command(&["search", "x"])).await;
 }

@@ -4,7 +4,7 @@ use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
 use axum::http::HeaderMap;
 
-use super::chart::{ChartRow, VersionRow};
+use super::chart::{ChartRow, ChartVersion};
 use crate::api::NamespacedName;
 use crate::serve::links::segment;
 use crate::serve::problem::Problem;
@@ -44,19 +44,31 @@ impl Address {
         ))
     }
 
-    pub(super) fn version<'a>(&self, chart: &'a ChartRow, version: &str) -> Result<&'a VersionRow, Problem> {
-        chart.version(version).ok_or_else(|| {
+    pub(super) async fn read(&self, site: &Site, headers: &HeaderMap) -> Result<Decoded<ChartRow>, Problem> {
+        let chart_id = self.chart_id();
+        self.decode(site, headers, move |info| ChartRow::decode(&chart_id, info))
+            .await
+    }
+
+    /// Reads one version, and keeps nothing else of the row: a request that holds memory must not wait for more.
+    pub(super) async fn read_version(
+        &self,
+        site: &Site,
+        headers: &HeaderMap,
+        version: &str,
+    ) -> Result<ChartVersion, Problem> {
+        let (chart_id, wanted) = (self.chart_id(), version.to_owned());
+        let decode = move |info: &str| {
+            let chart = ChartRow::decode(&chart_id, info)?;
+            Some(chart.into_version(&wanted))
+        };
+        let decoded = self.decode(site, headers, decode).await?;
+        decoded.value.ok_or_else(|| {
             Problem::not_found(format!(
                 "the chart {:?} of {} has no version {version:?}",
                 self.chart, self.repository
             ))
         })
-    }
-
-    pub(super) async fn read(&self, site: &Site, headers: &HeaderMap) -> Result<Decoded<ChartRow>, Problem> {
-        let chart_id = self.chart_id();
-        self.decode(site, headers, move |info| ChartRow::decode(&chart_id, info))
-            .await
     }
 
     /// Checks the caller, then passes `info` of the chart to `decode`.

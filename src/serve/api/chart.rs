@@ -90,10 +90,20 @@ impl ChartRow {
     }
 
     /// Of duplicate versions the first counts.
-    pub(super) fn version(&self, wanted: &str) -> Option<&VersionRow> {
-        let mut versions = self.versions().iter();
-        versions.find(|row| row.version.as_deref() == Some(wanted))
+    pub(super) fn into_version(self, wanted: &str) -> Option<ChartVersion> {
+        let mut versions = self.row.versions.into_iter().flatten();
+        let row = versions.find(|row| row.version.as_deref() == Some(wanted))?;
+        Some(ChartVersion {
+            chart: self.summary.name,
+            row,
+        })
     }
+}
+
+/// A version, with the name of its chart.
+pub(super) struct ChartVersion {
+    chart: Box<str>,
+    pub(super) row: VersionRow,
 }
 
 #[derive(Serialize)]
@@ -227,14 +237,13 @@ pub(super) async fn version(
     names: NamesAndVersion,
 ) -> Result<Response, Problem> {
     let (address, version) = address_of_version(names)?;
-    let read = address.read(&site, &headers).await?;
-    let row = address.version(&read.value, &version)?;
+    let ChartVersion { chart, row } = address.read_version(&site, &headers, &version).await?;
     let version = OneVersion {
         namespace: &address.repository.namespace,
         repository: &address.repository.name,
-        name: &read.value.summary.name,
-        version: Version::new(row),
-        files: files::view(&site, &address, row).await?,
+        name: &chart,
+        version: Version::new(&row),
+        files: files::view(&site, &address, &row).await?,
     };
     respond(&headers, &version)
 }

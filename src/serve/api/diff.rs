@@ -7,14 +7,14 @@ use serde::Serialize;
 
 use super::address::{Address, Names, address};
 use super::chart::VersionRow;
-use super::files::{FileName, FileText, Lookup, look_up};
+use super::files::{FileName, FileText, FilesView, Lookup, look_up};
 use super::keys::{self, Item};
 use super::parameters::Parameters;
 use crate::serve::links::segment;
 use crate::serve::problem::Problem;
-use crate::serve::respond::{Content, JSON, negotiate, respond, send};
+use crate::serve::respond::{Content, JSON, negotiate, send};
 use crate::serve::site::Site;
-use crate::serve::values::{self, Keys, Kind, ValueKey};
+use crate::serve::values::{self, Keys, Kind, MAX_BYTES, ValueKey};
 use crate::text::printable;
 
 const FROM: &str = "from";
@@ -87,14 +87,12 @@ pub(super) async fn show(
     let file = &file
         .ok_or_else(|| Problem::parameter(FILE, "unknown value of file; use readme, values, values-NAME or schema"))?;
     let format = negotiate(&headers, formats(file))?;
-    let chart = address.read(&site, &headers).await?;
-    let [from, to] = versions.map(|version| address.version(&chart.value, version));
-    let texts = read(&site, &address, [from?, to?], file).await?;
     let pair = Pair {
         address: &address,
         file,
         versions,
     };
+    let texts = pair.read(&site, &headers).await?;
     if format == TEXT_DIFF {
         pair.send_text(&site, &headers, texts).await
     } else {
@@ -102,31 +100,35 @@ pub(super) async fn show(
     }
 }
 
-/// A file that only one version has is empty in the other.
-async fn read(
-    site: &Site,
-    address: &Address,
-    rows: [&VersionRow; 2],
-    file: &FileName,
-) -> Result<[FileText; 2], Problem> {
-    let [from, to] = rows;
-    let old = look_up(site, address, from, file).await?;
-    let new = look_up(site, address, to, file).await?;
-    let empty = || FileText {
-        text: String::new(),
-        memory: None,
-    };
-    match (old, new) {
-        (Lookup::Found(old), Lookup::Found(new)) => Ok([old, new]),
-        (Lookup::Found(old), Lookup::Missing(view)) if view.is_complete() => Ok([old, empty()]),
-        (Lookup::Missing(view), Lookup::Found(new)) if view.is_complete() => Ok([empty(), new]),
-        (Lookup::Found(_), Lookup::Missing(view)) => Err(view.missing(address, to, file)),
-        (Lookup::Missing(view), _) => Err(view.missing(address, from, file)),
-    }
-}
-
 impl Pair<'_> {
-    async fn send_keys(&self, site: &Site, headers: &HeaderMap, texts: [FileText; 2]) -> Result<Response, Problem> {
+    /// Reads both files. One that only one version has is empty in the other.
+    async fn read(&self, site: &Site, headers: &HeaderMap) -> Result<[String; 2], Problem> {
+        let (address, file) = (self.address, self.file);
+        let [from, to] = self.versions;
+        let from = address.read_version(site, headers, from).await?.row;
+        let to = address.read_version(site, headers, to).await?.row;
+        let old = self.look_up(site, &from).await?;
+        let new = self.look_up(site, &to).await?;
+        match (old, new) {
+            (Ok(old), Ok(new)) => Ok([old, new]),
+            (Ok(old), Err(missing)) if missing.is_complete() => Ok([old, String::new()]),
+            (Err(missing), Ok(new)) if missing.is_complete() => Ok([String::new(), new]),
+            (Ok(_), Err(missing)) => Err(missing.missing(address, &to, file)),
+            (Err(missing), _) => Err(missing.missing(address, &from, file)),
+        }
+    }
+
+    /// Returns a text without the memory of its row, so that no request waits for memory while it holds some. It is as large as
+    /// a row without a reservation at most.
+    async fn look_up(&self, site: &Site, row: &VersionRow) -> Result<Result<String, FilesView>, Problem> {
+        match look_up(site, self.address, row, self.file).await? {
+            Lookup::Found(found) if found.text.len() > MAX_BYTES => Err(self.too_long(site)),
+            Lookup::Found(found) => Ok(Ok(found.text)),
+            Lookup::Missing(view) => Ok(Err(view)),
+        }
+    }
+
+    async fn send_keys(&self, site: &Site, headers: &HeaderMap, texts: [String; 2]) -> Result<Response, Problem> {
         let [old, new] = texts;
         let [from, to] = self.versions;
         let old = self.keys(site, from, old).await?;
@@ -142,15 +144,16 @@ impl Pair<'_> {
             changed: difference.changed.into_iter().map(Change::new).collect(),
             incomplete: old.is_incomplete || new.is_incomplete,
         };
-        respond(headers, &view)
+        self.send(site, headers, Content::json(&view)?).await
     }
 
-    async fn keys(&self, site: &Site, version: &str, file: FileText) -> Result<Keys, Problem> {
+    async fn keys(&self, site: &Site, version: &str, text: String) -> Result<Keys, Problem> {
+        let file = FileText { text, memory: None };
         let keys = keys::parse(site, self.address, file).await?;
         keys.map_err(|error| keys::unreadable(self.address, site, version, self.file, &error))
     }
 
-    async fn send_text(&self, site: &Site, headers: &HeaderMap, texts: [FileText; 2]) -> Result<Response, Problem> {
+    async fn send_text(&self, site: &Site, headers: &HeaderMap, texts: [String; 2]) -> Result<Response, Problem> {
         let names = self.versions.map(|version| {
             let name = format!("{}-{version}/{}", self.address.chart, self.file.name());
             printable(&name)
@@ -158,15 +161,16 @@ impl Pair<'_> {
         let work = move || {
             let [old, new] = &texts;
             let [from, to] = &names;
-            values::unified_diff(&old.text, &new.text, [from, to])
+            values::unified_diff(old, new, [from, to])
         };
         let diff = site.rows().compute(&self.address.repository.namespace, work).await?;
         let diff = diff.ok_or_else(|| self.too_long(site))?;
-        let content = Content {
-            media_type: TEXT_DIFF,
-            body: diff.into_bytes(),
-            memory: None,
-        };
+        self.send(site, headers, Content::new(TEXT_DIFF, diff.into_bytes()))
+            .await
+    }
+
+    async fn send(&self, site: &Site, headers: &HeaderMap, content: Content) -> Result<Response, Problem> {
+        let content = content.reserve(site.rows(), &self.address.repository.namespace).await?;
         send(headers, content).await
     }
 

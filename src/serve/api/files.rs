@@ -135,7 +135,7 @@ pub(super) enum FilesState {
 #[derive(Serialize)]
 pub(super) struct FilesView {
     state: FilesState,
-    /// Why the import failed, or its warning.
+    /// The reason of a failed import, or a warning.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
     /// The files that are stored, as paths name them; of an earlier archive while those of the current one are not imported.
@@ -183,6 +183,7 @@ async fn describe(
     let (repository, chart_id) = (&address.repository, address.chart_id());
     let problem = site.rows().files_problem(repository, &chart_id, row.version()).await?;
     let state = state(row.digest(), stored.as_ref(), problem.as_ref());
+    let problem = problem.filter(|problem| problem.digest == row.digest());
     let message = problem.map(|problem| problem.message);
     Ok(FilesView {
         state,
@@ -270,9 +271,8 @@ pub(super) async fn show(
     let address = Address::new(namespace, repository, &chart);
     let file = FileName::parse(&file).ok_or_else(Problem::unknown_path)?;
     let media_type = negotiate(&headers, file.media_types())?;
-    let chart = address.read(&site, &headers).await?;
-    let row = address.version(&chart.value, &version)?;
-    let FileText { text, memory } = read(&site, &address, row, &file).await?;
+    let version = address.read_version(&site, &headers, &version).await?;
+    let FileText { text, memory } = read(&site, &address, &version.row, &file).await?;
     let content = Content {
         media_type,
         body: text.into_bytes(),

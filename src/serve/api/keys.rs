@@ -10,7 +10,7 @@ use super::files::{self, FileName, FileText};
 use super::parameters::Parameters;
 use crate::serve::links::segment;
 use crate::serve::problem::Problem;
-use crate::serve::respond::respond;
+use crate::serve::respond::{Content, JSON, negotiate, send};
 use crate::serve::site::Site;
 use crate::serve::values::{self, Keys, Kind, MAX_TEXT_BYTES, ValueKey, ValuesError};
 use crate::text::truncate;
@@ -90,10 +90,10 @@ pub(super) async fn show(
 ) -> Result<Response, Problem> {
     let (address, version) = address_of_version(names)?;
     let parameters = Parameters::only(query.as_deref(), &[QUERY])?;
+    negotiate(&headers, &[JSON])?;
     let words = parameters.get(QUERY).unwrap_or_default().to_lowercase();
-    let chart = address.read(&site, &headers).await?;
-    let row = address.version(&chart.value, &version)?;
-    let file = files::read(&site, &address, row, &FileName::Values).await?;
+    let row = address.read_version(&site, &headers, &version).await?.row;
+    let file = files::read(&site, &address, &row, &FileName::Values).await?;
     let keys = parse(&site, &address, file).await?;
     let keys = keys.map_err(|error| unreadable(&address, &site, &version, &FileName::Values, &error))?;
     let items = keys.items.iter().filter(|key| matches(key, &words));
@@ -101,7 +101,9 @@ pub(super) async fn show(
         items: items.map(Item::new).collect(),
         incomplete: keys.is_incomplete,
     };
-    respond(&headers, &list)
+    let content = Content::json(&list)?;
+    let content = content.reserve(site.rows(), &address.repository.namespace).await?;
+    send(&headers, content).await
 }
 
 /// Each word must be in the path or in the comment.

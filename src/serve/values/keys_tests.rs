@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 
 fn keys(text: &str) -> Vec<ValueKey> {
@@ -148,4 +150,16 @@ fn an_error_names_the_line() {
     let error = parse("a: 1\nb: [1\n").unwrap_err();
     assert!(error.to_string().starts_with("line "), "{error}");
     assert!(parse("a: *unknown\n").is_err());
+}
+
+proptest! {
+    #[test]
+    fn any_text_has_keys_within_the_limits_or_an_error(text in "[a-c:\\-\\[\\]{},&*#?|> \"'\n]{0,200}") {
+        if let Ok(keys) = parse(&text) {
+            let lines = text.split('\n').count();
+            for key in &keys.items {
+                prop_assert!(key.path.len() <= MAX_PATH_BYTES && (1..=lines).contains(&key.line), "{key:?}");
+            }
+        }
+    }
 }
