@@ -167,7 +167,7 @@ impl From<Unavailable> for Problem {
 impl From<RowError> for Problem {
     fn from(error: RowError) -> Self {
         match error {
-            RowError::Busy => Self::busy(),
+            RowError::Busy => Self::new(UNAVAILABLE, format!("{error}; retry later")).retry_after(1),
             RowError::Unavailable(error) => error.into(),
             RowError::Panicked => Self::internal(),
         }
