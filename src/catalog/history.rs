@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::Serialize;
 use sqlx::FromRow;
 
 use super::{
@@ -30,6 +31,46 @@ pub struct HistoryEntry {
     pub changed: u64,
     pub removed: u64,
     pub skipped: u64,
+}
+
+/// A sync as commands and the REST API show it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SyncView<'a> {
+    start_time: Timestamp,
+    duration_seconds: f64,
+    result: &'a str,
+    reason: &'a str,
+    message: &'a str,
+    /// SHA-256 of the index, in hex; empty if none was read.
+    digest: &'a str,
+    charts: u64,
+    versions: u64,
+    added: u64,
+    changed: u64,
+    removed: u64,
+    /// Entries of the index that are invalid.
+    skipped: u64,
+}
+
+impl<'a> SyncView<'a> {
+    #[must_use]
+    pub fn new(entry: &'a HistoryEntry) -> Self {
+        Self {
+            start_time: entry.started_at,
+            duration_seconds: entry.duration.as_secs_f64(),
+            result: &entry.result,
+            reason: &entry.reason,
+            message: &entry.message,
+            digest: &entry.digest,
+            charts: entry.charts,
+            versions: entry.versions,
+            added: entry.added,
+            changed: entry.changed,
+            removed: entry.removed,
+            skipped: entry.skipped,
+        }
+    }
 }
 
 pub(super) async fn add(tx: &mut Transaction, name: &NamespacedName, entry: &HistoryEntry) -> Result<(), Error> {

@@ -178,21 +178,6 @@ impl Catalog {
         .await
     }
 
-    /// Returns `info` of a chart as it is stored, by any writer.
-    pub async fn chart_row(&self, name: &NamespacedName, chart_id: &str) -> Result<Option<String>, Error> {
-        const SELECT: &str = "SELECT CAST(info AS TEXT) FROM charts
-            WHERE repo_namespace = $1 AND repo_name = $2 AND chart_id = $3";
-        if chart_id.contains('\0') {
-            // Postgres refuses it.
-            return Ok(None);
-        }
-        self.read("read a chart", &name.namespace, async |connection| {
-            let row: Option<(String,)> = select!(fetch_optional, connection, SELECT, name, chart_id);
-            Ok(row.map(|(info,)| info))
-        })
-        .await
-    }
-
     /// Returns a chart in one namespace, or in each namespace with a repository of this name.
     pub async fn show(
         &self,

@@ -1,12 +1,10 @@
 use std::num::NonZeroU32;
 
 use clap::Args;
-use jiff::Timestamp;
-use serde::Serialize;
 
 use super::flags::{OutputFormat, QueryFlags, database::DatabaseFlags};
 use super::{Error, output};
-use crate::catalog::{Catalog, HistoryEntry};
+use crate::catalog::{Catalog, HistoryEntry, SyncView};
 use crate::text::truncate;
 
 /// The length of a message in the table, in bytes.
@@ -50,44 +48,6 @@ impl History {
             ))),
             [name] => Ok(catalog.history(name, self.limit.get()).await?),
             names => Err(output::ambiguous(&self.name, names.iter().map(|name| &*name.namespace))),
-        }
-    }
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct SyncView<'a> {
-    start_time: Timestamp,
-    duration_seconds: f64,
-    result: &'a str,
-    reason: &'a str,
-    message: &'a str,
-    /// SHA-256 of the index, in hex; empty if none was read.
-    digest: &'a str,
-    charts: u64,
-    versions: u64,
-    added: u64,
-    changed: u64,
-    removed: u64,
-    /// Entries of the index that are invalid.
-    skipped: u64,
-}
-
-impl<'a> SyncView<'a> {
-    pub(super) fn new(entry: &'a HistoryEntry) -> Self {
-        Self {
-            start_time: entry.started_at,
-            duration_seconds: entry.duration.as_secs_f64(),
-            result: &entry.result,
-            reason: &entry.reason,
-            message: &entry.message,
-            digest: &entry.digest,
-            charts: entry.charts,
-            versions: entry.versions,
-            added: entry.added,
-            changed: entry.changed,
-            removed: entry.removed,
-            skipped: entry.skipped,
         }
     }
 }

@@ -11,7 +11,6 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
@@ -25,9 +24,7 @@ const FRESH: Duration = Duration::from_secs(1);
 /// Age up to which the last snapshot is served while the database can't be read.
 const MAX_STALE: Duration = Duration::from_secs(15 * 60);
 /// Time that a request waits for the database.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Rows of charts in memory at once: a row may take many MiB.
-const MAX_ROWS: usize = 4;
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// Above this number of changed records, all are read at once.
 const MAX_SINGLE_READS: usize = 16;
 
@@ -60,7 +57,6 @@ pub struct Live {
     metrics: ServeMetrics,
     opened: tokio::sync::Mutex<Option<Opened>>,
     state: Mutex<State>,
-    rows: Semaphore,
 }
 
 struct Opened {
@@ -103,7 +99,6 @@ impl Live {
             metrics,
             opened: tokio::sync::Mutex::default(),
             state: Mutex::default(),
-            rows: Semaphore::new(MAX_ROWS),
         }
     }
 
@@ -180,7 +175,7 @@ impl Live {
     }
 
     /// Opens the database if that has not succeeded yet, or if another file is at its path.
-    async fn catalog(&self) -> Result<Catalog, Error> {
+    pub(super) async fn catalog(&self) -> Result<Catalog, Error> {
         let mut opened = self.opened.lock().await;
         let file = self.file();
         match opened.take() {
@@ -198,33 +193,6 @@ impl Live {
     fn file(&self) -> Option<FileId> {
         let metadata = fs::metadata(self.settings.database.sqlite_path()?).ok()?;
         Some((metadata.dev(), metadata.ino()))
-    }
-
-    /// Passes `info` of a chart to `decode`, on a thread beside the runtime. Returns `None` if there is no such row.
-    pub(super) async fn read_chart<T: Send + 'static>(
-        &self,
-        repository: &NamespacedName,
-        chart_id: &str,
-        decode: impl FnOnce(&str) -> T + Send + 'static,
-    ) -> Result<Option<T>, Unavailable> {
-        let read = async {
-            // The semaphore is never closed.
-            let _permit = self.rows.acquire().await;
-            let catalog = self.catalog().await?;
-            Ok::<_, Error>(match catalog.chart_row(repository, chart_id).await? {
-                None => None,
-                // A panic has been logged.
-                Some(row) => spawn_blocking(move || decode(&row)).await.ok(),
-            })
-        };
-        match timeout(PATIENCE, read).await {
-            Ok(Ok(decoded)) => Ok(decoded),
-            Ok(Err(error)) => {
-                tracing::debug!(%error, "failed to read a chart");
-                Err(Unavailable)
-            }
-            Err(_) => Err(Unavailable),
-        }
     }
 
     pub async fn close(&self) {

@@ -4,17 +4,21 @@
 //!  catalog ── rows of changed repositories ─► Snapshot ─► search ─► hits
 //!                                                │                    │
 //!  request ─► limits ─► access: who sees which ──┴─► site ─► api ◄────┘
-//!                       namespaces
+//!                       namespaces                        ▲
+//!  catalog ── row of a chart, or of its files ─► rows ───────┘
 //! ```
 
 pub mod access;
 mod api;
 pub mod limits;
+mod links;
 pub mod live;
 pub mod metrics;
 mod problem;
 mod respond;
+mod rows;
 pub mod search;
 pub mod site;
 pub mod snapshot;
 pub mod summary;
+mod values;

@@ -6,6 +6,8 @@ use serde::Serialize;
 
 use crate::serve::access::AccessError;
 use crate::serve::live::Unavailable;
+use crate::serve::rows::RowError;
+use crate::text::sanitize;
 
 #[derive(Debug, Serialize)]
 pub(super) struct Problem {
@@ -34,6 +36,16 @@ const UNAUTHENTICATED: Kind = (
 const FORBIDDEN: Kind = (StatusCode::FORBIDDEN, "/problems/forbidden", "Access denied");
 const NOT_FOUND: Kind = (StatusCode::NOT_FOUND, "/problems/not-found", "Not found");
 const METHOD: Kind = (StatusCode::METHOD_NOT_ALLOWED, "/problems/method", "Method not allowed");
+const NOT_ACCEPTABLE: Kind = (
+    StatusCode::NOT_ACCEPTABLE,
+    "/problems/not-acceptable",
+    "No acceptable format",
+);
+const UNREADABLE: Kind = (
+    StatusCode::UNPROCESSABLE_ENTITY,
+    "/problems/unreadable",
+    "File not readable",
+);
 const URI_TOO_LONG: Kind = (StatusCode::URI_TOO_LONG, "/problems/uri-too-long", "URI too long");
 const MISDIRECTED: Kind = (StatusCode::MISDIRECTED_REQUEST, "/problems/misdirected", "Unknown host");
 const TOO_MANY: Kind = (
@@ -58,7 +70,8 @@ impl Problem {
             kind,
             title,
             status: status.as_u16(),
-            detail: detail.into(),
+            // It may repeat names of the path, which are the client's choice.
+            detail: sanitize(&detail.into()),
             parameter: None,
             retry_after: None,
         }
@@ -94,6 +107,19 @@ impl Problem {
 
     pub(super) fn method() -> Self {
         Self::new(METHOD, "the API is read-only; use GET")
+    }
+
+    pub(super) fn not_acceptable(offered: &[&str]) -> Self {
+        let offered = offered.join(" or ");
+        Self::new(
+            NOT_ACCEPTABLE,
+            format!("the Accept header excludes what this resource offers; accept {offered}"),
+        )
+    }
+
+    /// A file of a chart that can't be shown in this form.
+    pub(super) fn unreadable(detail: impl Into<String>) -> Self {
+        Self::new(UNREADABLE, detail)
     }
 
     pub(super) fn uri_too_long(limit: usize) -> Self {
@@ -143,6 +169,16 @@ impl From<Unavailable> for Problem {
     }
 }
 
+impl From<RowError> for Problem {
+    fn from(error: RowError) -> Self {
+        match error {
+            RowError::Busy => Self::new(UNAVAILABLE, format!("{error}; retry later")).retry_after(1),
+            RowError::Unavailable(error) => error.into(),
+            RowError::Panicked => Self::internal(),
+        }
+    }
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         // A structure of texts and numbers is always JSON.
@@ -155,6 +191,7 @@ impl IntoResponse for Problem {
             HeaderValue::from_static("application/problem+json"),
         );
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }

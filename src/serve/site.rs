@@ -13,8 +13,10 @@ use super::limits::{Limit, Limiter, RequestLimits, TrustedProxies, limit};
 use super::live::{Live, Loaded, View};
 use super::metrics::ServeMetrics;
 use super::problem::Problem;
+use super::rows::Rows;
 use super::snapshot::Repository;
 use crate::api::NamespacedName;
+use crate::budget::Budgets;
 use crate::server::tokens::TokenDigest;
 
 pub struct SiteOptions {
@@ -25,6 +27,8 @@ pub struct SiteOptions {
     pub metrics: ServeMetrics,
     pub limits: RequestLimits,
     pub trusted_proxies: TrustedProxies,
+    /// Memory and CPU permits of rows.
+    pub budgets: Budgets,
 }
 
 /// A handle, cheap to clone.
@@ -34,6 +38,7 @@ pub struct Site(Arc<Inner>);
 struct Inner {
     options: SiteOptions,
     limiter: Limiter,
+    rows: Rows,
 }
 
 impl Site {
@@ -45,7 +50,11 @@ impl Site {
             options.prefix.clone(),
             options.metrics.limits.clone(),
         );
-        Self(Arc::new(Inner { options, limiter }))
+        Self(Arc::new(Inner {
+            rows: Rows::new(Arc::clone(&options.live), options.budgets.clone()),
+            options,
+            limiter,
+        }))
     }
 
     pub fn routes(self) -> Router {
@@ -60,6 +69,16 @@ impl Site {
 
     pub(super) fn live(&self) -> &Arc<Live> {
         &self.0.options.live
+    }
+
+    pub(super) fn rows(&self) -> &Rows {
+        &self.0.rows
+    }
+
+    /// Returns a path with the scheme and the host of `--external-url`, if there is one.
+    pub(super) fn external_url(&self, path: &str) -> String {
+        let origin = self.0.options.external_origin.as_deref().unwrap_or_default();
+        format!("{origin}{}{path}", self.prefix())
     }
 
     pub(super) fn prefix(&self) -> &str {

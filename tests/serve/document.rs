@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{Serving, fill};
+use super::{Serving, fill, fill_archives};
+use crate::support::archives::Chart;
 use crate::support::world::World;
 
 /// Paths of the document, and requests for them.
-const EXAMPLES: [(&str, &[&str]); 8] = [
+const EXAMPLES: [(&str, &[&str]); 13] = [
     ("/openapi.json", &["/openapi.json"]),
     ("/whoami", &["/whoami"]),
     (
@@ -18,6 +19,10 @@ const EXAMPLES: [(&str, &[&str]); 8] = [
     (
         "/repositories/{namespace}/{repository}",
         &["/repositories/default/stable"],
+    ),
+    (
+        "/repositories/{namespace}/{repository}/syncs",
+        &["/repositories/default/stable/syncs"],
     ),
     (
         "/charts",
@@ -32,6 +37,18 @@ const EXAMPLES: [(&str, &[&str]); 8] = [
         &["/charts/default/stable/web"],
     ),
     (
+        "/charts/{namespace}/{repository}/{chart}/icon",
+        &["/charts/default/stable/web/icon"],
+    ),
+    (
+        "/charts/{namespace}/{repository}/{chart}/diff",
+        &[
+            "/charts/default/stable/web/diff?from=1.0.0&to=1.1.0",
+            "/charts/default/stable/web/diff?from=1.0.0&to=1.1.0&file=readme",
+            "/charts/default/stable/web/diff?from=1.0.0&to=1.1.0&file=schema",
+        ],
+    ),
+    (
         "/charts/{namespace}/{repository}/{chart}/versions",
         &[
             "/charts/default/stable/web/versions",
@@ -40,7 +57,23 @@ const EXAMPLES: [(&str, &[&str]); 8] = [
     ),
     (
         "/charts/{namespace}/{repository}/{chart}/versions/{version}",
-        &["/charts/default/stable/web/versions/1.0.0"],
+        &[
+            "/charts/default/stable/web/versions/1.0.0",
+            "/charts/default/other/tide/versions/1.0.0",
+        ],
+    ),
+    (
+        "/charts/{namespace}/{repository}/{chart}/versions/{version}/keys",
+        &["/charts/default/stable/web/versions/1.0.0/keys"],
+    ),
+    (
+        "/charts/{namespace}/{repository}/{chart}/versions/{version}/{file}",
+        &[
+            "/charts/default/stable/web/versions/1.0.0/readme",
+            "/charts/default/stable/web/versions/1.0.0/values",
+            "/charts/default/stable/web/versions/1.0.0/values-production",
+            "/charts/default/stable/web/versions/1.0.0/schema",
+        ],
     ),
 ];
 
@@ -56,6 +89,7 @@ fn has_type(value: &Value, name: &str) -> bool {
     match name {
         "string" => value.is_string(),
         "integer" => value.is_u64(),
+        "number" => value.is_number(),
         "boolean" => value.is_boolean(),
         "null" => value.is_null(),
         "array" => value.is_array(),
@@ -119,19 +153,31 @@ fn a_difference_from_a_schema_is_found() {
     );
 }
 
+/// Two repositories, one of them with files.
+async fn serve(world: &World) -> Serving {
+    let url = world.database_url();
+    let web = |version: &str, replicas: u32| {
+        Chart::new("web", version)
+            .file("README.md", format!("# Web {version}\n"))
+            .file(
+                "values.yaml",
+                format!("# -- Pods\nreplicas: {replicas}\nnew{replicas}: {{}}\n"),
+            )
+            .file("values-production.yaml", "replicas: 3\n")
+            .file("values.schema.json", "{\"type\": \"object\"}")
+            .pack()
+    };
+    let redis = Chart::new("redis", "1.0.0").pack();
+    fill_archives(world, &url, "stable", &[web("1.1.0", 2), web("1.0.0", 1), redis]).await;
+    // Without an archive.
+    fill(world, &url, "other", &[("tide", &["1.0.0"])]).await;
+    Serving::of(world, &url).await
+}
+
 #[tokio::test]
 async fn each_response_is_as_the_document_says() {
     let world = World::new().await;
-    let url = world.database_url();
-    fill(
-        &world,
-        &url,
-        "stable",
-        &[("web", &["1.1.0", "1.0.0"]), ("redis", &["1.0.0"])],
-    )
-    .await;
-    fill(&world, &url, "other", &[("tide", &["1.0.0"])]).await;
-    let serving = Serving::of(&world, &url).await;
+    let serving = serve(&world).await;
     let document = serving.json("/openapi.json").await;
     assert_eq!(document["servers"], json!([{ "url": "/api/v1" }]));
     let paths = document["paths"].as_object().unwrap();
@@ -139,36 +185,57 @@ async fn each_response_is_as_the_document_says() {
     assert_eq!(paths.keys().map(String::as_str).collect::<BTreeSet<_>>(), examples);
     for (path, requests) in EXAMPLES {
         let responses = &document["paths"][path]["get"]["responses"];
-        let schema = &responses["200"]["content"]["application/json"]["schema"];
         for request in requests {
-            let found = differences(&document, schema, &serving.json(request).await, request);
-            assert!(found.is_empty(), "{found:#?}");
+            let answer = serving.get(request).await;
+            assert_eq!(answer.status, 200, "{request}: {answer:?}");
+            let media_type = answer.header("content-type").split(';').next().unwrap();
+            let content = responses["200"]["content"].as_object().unwrap();
+            let content = content
+                .get(media_type)
+                .unwrap_or_else(|| panic!("{request}: {media_type}"));
+            if media_type == "application/json" {
+                let found = differences(&document, &content["schema"], &answer.json(), request);
+                assert!(found.is_empty(), "{found:#?}");
+            }
+            // No path offers this.
+            serving.accept("application/x-other", request).await.problem(406);
         }
+    }
+}
+
+/// Returns a valid value of a parameter.
+fn example(parameter: &Value) -> String {
+    let schema = &parameter["schema"];
+    let found = [&parameter["example"], &schema["default"], &schema["enum"][0]];
+    match found.into_iter().find(|value| !value.is_null()) {
+        None => "web".to_owned(),
+        Some(value) => value.to_string().trim_matches('"').to_owned(),
     }
 }
 
 #[tokio::test]
 async fn each_parameter_of_the_document_is_accepted_and_each_problem_is_as_it_says() {
     let world = World::new().await;
-    let url = world.database_url();
-    fill(&world, &url, "stable", &[("web", &["1.0.0"])]).await;
-    let serving = Serving::of(&world, &url).await;
+    let serving = serve(&world).await;
     let document = serving.json("/openapi.json").await;
     let problem = json!({ "$ref": "#/components/schemas/Problem" });
     for (path, requests) in EXAMPLES {
         let parameters = document["paths"][path]["get"]["parameters"].as_array();
-        for parameter in parameters
+        let parameters: Vec<&Value> = parameters
             .into_iter()
             .flatten()
             .filter(|parameter| parameter["in"] == "query")
-        {
+            .collect();
+        let base = requests[0].split('?').next().unwrap();
+        for parameter in &parameters {
             let name = parameter["name"].as_str().unwrap();
-            let value = match &parameter["schema"]["default"] {
-                _ if name == "ready" => "true".to_owned(),
-                Value::Null => "web".to_owned(),
-                default => default.to_string().trim_matches('"').to_owned(),
-            };
-            let answer = serving.get(&format!("{}?{name}={value}", requests[0])).await;
+            let is_needed = |other: &&&Value| other["required"] == true || other["name"] == name;
+            let query: Vec<String> = parameters
+                .iter()
+                .filter(is_needed)
+                .map(|parameter| format!("{}={}", parameter["name"].as_str().unwrap(), example(parameter)))
+                .collect();
+            let answer = serving.get(&format!("{base}?{}", query.join("&"))).await;
             // No cursor is valid without the list that it belongs to.
             let expected = if name == "cursor" { 400 } else { 200 };
             assert_eq!(answer.status, expected, "{path} {name}: {answer:?}");

@@ -3,6 +3,7 @@
 mod access;
 mod document;
 mod faults;
+mod files;
 mod limits;
 mod lists;
 mod responses;
@@ -12,6 +13,7 @@ use serde_json::Value;
 
 use crate::catalog::On;
 use crate::cluster::index;
+use crate::support::archives::{self, Archive};
 use crate::support::chart_server::Page;
 use crate::support::portolan::{Portolan, command};
 use crate::support::ports::free_port;
@@ -39,6 +41,10 @@ impl Answer {
 
     fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).unwrap()
     }
 
     /// Asserts a problem, and returns its detail.
@@ -94,6 +100,10 @@ impl Serving {
         self.request(&format!("/api/v1{path}"), &[]).await
     }
 
+    async fn accept(&self, media_type: &str, path: &str) -> Answer {
+        self.request(&format!("/api/v1{path}"), &[("accept", media_type)]).await
+    }
+
     async fn get_as(&self, token: &str, path: &str) -> Answer {
         let token = format!("Bearer {token}");
         self.request(&format!("/api/v1{path}"), &[("authorization", &token)])
@@ -128,6 +138,16 @@ fn declare(world: &World, repository: &str, index: String) {
         .server
         .serve(&format!("/{repository}/index.yaml"), Page::new(index));
     world.declare(repository, &world.server.url(&format!("/{repository}")), "");
+}
+
+/// Same with archives, whose files are imported.
+async fn fill_archives(world: &World, database_url: &str, repository: &str, archives: &[Archive]) {
+    world.server.serve_archives(repository, archives);
+    let entries = archives
+        .iter()
+        .map(|archive| archive.index_entry(&[&archive.file_name()]));
+    declare(world, repository, archives::index(entries));
+    sync(world, database_url).await;
 }
 
 async fn sync(world: &World, database_url: &str) {

@@ -17,6 +17,7 @@ pub mod failures;
 pub mod info;
 pub mod metadata;
 pub mod missing;
+pub mod read;
 pub mod write;
 
 use std::collections::BTreeMap;

@@ -5,9 +5,9 @@ use serde_json::json;
 
 use super::Bundle;
 use super::archive::BundlePart;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, SyncView};
 use crate::cmd::Error;
-use crate::cmd::{history, status};
+use crate::cmd::status;
 
 const MAX_REPOSITORIES: usize = 500;
 /// The number of syncs of each.
@@ -39,7 +39,7 @@ impl Bundle {
         let (mut repositories, mut syncs) = (Vec::new(), Vec::new());
         for summary in summaries {
             let entries = catalog.history(&summary.name, SYNCS).await?;
-            let entries: Vec<_> = entries.iter().map(history::SyncView::new).collect();
+            let entries: Vec<_> = entries.iter().map(SyncView::new).collect();
             syncs.push(json!({ "namespace": summary.name.namespace, "name": summary.name.name, "syncs": entries }));
             repositories.push(status::RepositoryView::new(summary, None, now));
         }

@@ -1,19 +1,19 @@
 //! The routes of a chart, its versions, and a version, for rows of any writer.
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, RawQuery, State};
+use axum::extract::{RawQuery, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use url::{ParseError, Url};
 
+use super::address::{Names, NamesAndVersion, address, address_of_version};
 use super::charts::Summary;
+use super::files::{self, FilesView};
 use super::parameters::Parameters;
-use crate::api::NamespacedName;
 use crate::serve::problem::Problem;
 use crate::serve::respond::respond;
-use crate::serve::site::{Site, Visit};
+use crate::serve::site::Site;
 use crate::serve::summary::{ChartSummary, known_time};
 use crate::text::{printable, redacted_url};
 
@@ -52,7 +52,7 @@ impl Maintainer {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct VersionRow {
+pub(super) struct VersionRow {
     version: Option<String>,
     app_version: Option<String>,
     created: Option<String>,
@@ -60,14 +60,25 @@ struct VersionRow {
     urls: Option<Vec<Option<String>>>,
 }
 
-/// A chart that was decoded for a response.
-struct Decoded {
+impl VersionRow {
+    pub(super) fn version(&self) -> &str {
+        self.version.as_deref().unwrap_or_default()
+    }
+
+    /// Of the archive; empty if it is unknown.
+    pub(super) fn digest(&self) -> &str {
+        self.digest.as_deref().unwrap_or_default()
+    }
+}
+
+/// The row of a chart, decoded for a response.
+pub(super) struct ChartRow {
     summary: ChartSummary,
     row: Row,
 }
 
-impl Decoded {
-    fn new(chart_id: &str, info: &str) -> Option<Self> {
+impl ChartRow {
+    pub(super) fn decode(chart_id: &str, info: &str) -> Option<Self> {
         Some(Self {
             summary: ChartSummary::decode(chart_id, info)?,
             row: serde_json::from_str(info).ok()?,
@@ -77,6 +88,22 @@ impl Decoded {
     fn versions(&self) -> &[VersionRow] {
         self.row.versions.as_deref().unwrap_or_default()
     }
+
+    /// Of duplicate versions the first counts.
+    pub(super) fn into_version(self, wanted: &str) -> Option<ChartVersion> {
+        let mut versions = self.row.versions.into_iter().flatten();
+        let row = versions.find(|row| row.version.as_deref() == Some(wanted))?;
+        Some(ChartVersion {
+            chart: self.summary.name,
+            row,
+        })
+    }
+}
+
+/// A version, with the name of its chart.
+pub(super) struct ChartVersion {
+    chart: Box<str>,
+    pub(super) row: VersionRow,
 }
 
 #[derive(Serialize)]
@@ -114,16 +141,17 @@ struct OneVersion<'a> {
     name: &'a str,
     #[serde(flatten)]
     version: Version<'a>,
+    files: FilesView,
 }
 
 impl<'a> Version<'a> {
     fn new(row: &'a VersionRow) -> Self {
         let urls = row.urls.iter().flatten().flatten();
         Self {
-            version: row.version.as_deref().unwrap_or_default(),
+            version: row.version(),
             app_version: row.app_version.as_deref().unwrap_or_default(),
             created: row.created.as_deref().and_then(known_time),
-            digest: row.digest.as_deref().unwrap_or_default(),
+            digest: row.digest(),
             urls: urls.map(|url| public(url)).filter(|url| !url.is_empty()).collect(),
         }
     }
@@ -142,52 +170,10 @@ fn public(text: &str) -> String {
     }
 }
 
-/// Namespace, repository and chart of a path; the `/` in a name is `%2F` there.
-struct Address {
-    repository: NamespacedName,
-    chart: String,
-}
-
-impl Address {
-    fn new(namespace: String, repository: String, chart: &str) -> Self {
-        Self {
-            chart: chart.replace('/', "%2F"),
-            repository: NamespacedName::new(namespace, repository),
-        }
-    }
-
-    fn not_found(&self) -> Problem {
-        Problem::not_found(format!(
-            "the repository {} has no readable chart {:?}; see /api/v1/charts",
-            self.repository, self.chart
-        ))
-    }
-
-    /// Checks the caller before it reads the row.
-    async fn read(&self, site: &Site, headers: &HeaderMap) -> Result<Decoded, Problem> {
-        let visit: Visit = site.enter(headers, Some(&self.repository.namespace)).await?;
-        visit.repository(&self.repository)?;
-        let chart_id = format!("{}/{}", self.repository.name, self.chart);
-        let decode = {
-            let chart_id = chart_id.clone();
-            move |info: &str| Decoded::new(&chart_id, info)
-        };
-        let decoded = site.live().read_chart(&self.repository, &chart_id, decode).await?;
-        decoded.flatten().ok_or_else(|| self.not_found())
-    }
-}
-
-type Names = Result<Path<(String, String, String)>, PathRejection>;
-
-fn address(names: Names) -> Result<Address, Problem> {
-    let Path((namespace, repository, chart)) = names.map_err(|_| Problem::unknown_path())?;
-    Ok(Address::new(namespace, repository, &chart))
-}
-
 pub(super) async fn show(State(site): State<Site>, headers: HeaderMap, names: Names) -> Result<Response, Problem> {
     let address = address(names)?;
-    let decoded = address.read(&site, &headers).await?;
-    let row = &decoded.row;
+    let read = address.read(&site, &headers).await?;
+    let (decoded, row) = (&read.value, &read.value.row);
     let public_of = |url: &Option<String>| url.as_deref().map(public).unwrap_or_default();
     let chart = Chart {
         summary: Summary::new(&address.repository, &decoded.summary),
@@ -224,8 +210,8 @@ pub(super) async fn versions(
     let list = format!("{}/{}", address.repository, address.chart);
     let parameters = Parameters::list(query.as_deref(), &list, &[])?;
     let (limit, after) = (parameters.limit()?, parameters.cursor::<Position>()?);
-    let decoded = address.read(&site, &headers).await?;
-    let all = decoded.versions();
+    let read = address.read(&site, &headers).await?;
+    let all = read.value.versions();
     let start = after.map_or(0, |after| start(all, &after));
     let page = all.get(start..).unwrap_or_default();
     let items: Vec<Version<'_>> = page.iter().take(limit).map(Version::new).collect();
@@ -237,7 +223,7 @@ pub(super) async fn versions(
 
 /// Returns the start of the next page, also if versions were added or removed before it.
 fn start(all: &[VersionRow], (before, last): &Position) -> usize {
-    let is_last = |row: &VersionRow| row.version.as_deref().unwrap_or_default() == last;
+    let is_last = |row: &VersionRow| row.version() == last;
     let at_the_same_place = before.checked_sub(1).and_then(|at| all.get(at)).is_some_and(is_last);
     if at_the_same_place {
         return *before;
@@ -245,30 +231,19 @@ fn start(all: &[VersionRow], (before, last): &Position) -> usize {
     all.iter().rposition(is_last).map_or(*before, |at| at + 1)
 }
 
-type NamesAndVersion = Result<Path<(String, String, String, String)>, PathRejection>;
-
 pub(super) async fn version(
     State(site): State<Site>,
     headers: HeaderMap,
     names: NamesAndVersion,
 ) -> Result<Response, Problem> {
-    let Path((namespace, repository, chart, wanted)) = names.map_err(|_| Problem::unknown_path())?;
-    let address = Address::new(namespace, repository, &chart);
-    let decoded = address.read(&site, &headers).await?;
-    let mut rows = decoded.versions().iter();
-    // Of duplicate versions the first counts.
-    let row = rows.find(|row| row.version.as_deref() == Some(&*wanted));
-    let row = row.ok_or_else(|| {
-        Problem::not_found(format!(
-            "the chart {:?} of {} has no version {wanted:?}",
-            address.chart, address.repository
-        ))
-    })?;
+    let (address, version) = address_of_version(names)?;
+    let ChartVersion { chart, row } = address.read_version(&site, &headers, &version).await?;
     let version = OneVersion {
         namespace: &address.repository.namespace,
         repository: &address.repository.name,
-        name: &decoded.summary.name,
-        version: Version::new(row),
+        name: &chart,
+        version: Version::new(&row),
+        files: files::view(&site, &address, &row).await?,
     };
     respond(&headers, &version)
 }

@@ -1,13 +1,18 @@
 //! The REST API `/api/v1`: what a caller may see of the snapshot, and rows of charts.
 //!
 //! ```text
-//!  request ─► parameters ─► Site: who, which namespaces ─► snapshot ─┬──► page, ETag, gzip
-//!                                                              └─► row of a chart ─┘
+//!  request ─► parameters ─► Site: who, which namespaces ─► snapshot ─┬───► page, ETag, gzip
+//!                                                              └─► rows of a chart ─┘
 //! ```
 
+mod address;
 mod chart;
 mod charts;
+mod diff;
 mod document;
+mod files;
+mod icon;
+mod keys;
 mod parameters;
 mod repositories;
 
@@ -30,8 +35,11 @@ pub(super) fn routes() -> Router<Site> {
         .route("/whoami", get(whoami))
         .route("/repositories", get(repositories::list))
         .route("/repositories/{namespace}/{repository}", get(repositories::show))
+        .route("/repositories/{namespace}/{repository}/syncs", get(repositories::syncs))
         .route("/charts", get(charts::list))
         .route("/charts/{namespace}/{repository}/{chart}", get(chart::show))
+        .route("/charts/{namespace}/{repository}/{chart}/icon", get(icon::show))
+        .route("/charts/{namespace}/{repository}/{chart}/diff", get(diff::show))
         .route(
             "/charts/{namespace}/{repository}/{chart}/versions",
             get(chart::versions),
@@ -39,6 +47,14 @@ pub(super) fn routes() -> Router<Site> {
         .route(
             "/charts/{namespace}/{repository}/{chart}/versions/{version}",
             get(chart::version),
+        )
+        .route(
+            "/charts/{namespace}/{repository}/{chart}/versions/{version}/keys",
+            get(keys::show),
+        )
+        .route(
+            "/charts/{namespace}/{repository}/{chart}/versions/{version}/{file}",
+            get(files::show),
         )
 }
 

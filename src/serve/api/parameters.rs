@@ -28,13 +28,21 @@ pub(super) struct Parameters {
 }
 
 impl Parameters {
-    /// Parses a query. `of` names the list, and `known` its parameters besides `limit` and `cursor`.
+    /// Parses the query of a list. `of` names it, and `known` its parameters besides `limit` and `cursor`.
     pub(super) fn list(query: Option<&str>, of: &str, known: &[&'static str]) -> Result<Self, Problem> {
+        Self::parse(query, of, &[known, &[LIMIT, CURSOR]].concat())
+    }
+
+    /// Parses the query of a single resource.
+    pub(super) fn only(query: Option<&str>, known: &[&'static str]) -> Result<Self, Problem> {
+        Self::parse(query, "", known)
+    }
+
+    fn parse(query: Option<&str>, of: &str, known: &[&'static str]) -> Result<Self, Problem> {
         let mut values = BTreeMap::new();
         for (key, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
-            let names = known.iter().chain(&[LIMIT, CURSOR]);
-            let Some(name) = names.copied().find(|name| **name == *key) else {
-                let names = [known, &[LIMIT, CURSOR]].concat().join(", ");
+            let Some(name) = known.iter().copied().find(|name| **name == *key) else {
+                let names = known.join(", ");
                 return Err(Problem::query(format!("unknown parameter; use {names}")));
             };
             let limit = if name == CURSOR {
@@ -68,6 +76,11 @@ impl Parameters {
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.values.get(name).map(String::as_str)
+    }
+
+    pub(super) fn required(&self, name: &'static str) -> Result<&str, Problem> {
+        let value = self.get(name);
+        value.ok_or_else(|| Problem::parameter(name, format!("{name} is required")))
     }
 
     pub(super) fn limit(&self) -> Result<usize, Problem> {
@@ -129,6 +142,15 @@ mod tests {
         let list = parse("q=a%2Fb+c&sort=").unwrap();
         assert_eq!((list.get("q"), list.get("sort")), (Some("a/b c"), None));
         assert_eq!(list.limit().unwrap(), DEFAULT_LIMIT);
+    }
+
+    #[test]
+    fn a_single_resource_has_no_pages_and_may_require_a_parameter() {
+        let only = |query: &str| Parameters::only(Some(query), &["from", "to"]);
+        let diff = only("from=1.0.0").unwrap();
+        assert_eq!(diff.required("from").unwrap(), "1.0.0");
+        assert!(diff.required("to").is_err());
+        assert!(only("limit=2").is_err());
     }
 
     #[test]

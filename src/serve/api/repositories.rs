@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::parameters::Parameters;
 use crate::api::NamespacedName;
-use crate::catalog::Record;
+use crate::catalog::{Record, SyncView};
 use crate::runtime::cron;
+use crate::serve::links::segment;
 use crate::serve::live::Loaded;
 use crate::serve::problem::Problem;
 use crate::serve::respond::respond;
@@ -49,10 +50,13 @@ struct Item<'a> {
     last_attempt_time: Option<Timestamp>,
     last_success_time: Option<Timestamp>,
     next_sync_time: Option<Timestamp>,
+    /// For `helm repo add`: only a path without `--external-url`.
+    helm_url: String,
 }
 
 impl<'a> Item<'a> {
-    fn new(loaded: &'a Loaded, name: &'a NamespacedName, repository: &'a Repository, now: Timestamp) -> Self {
+    fn new(site: &Site, loaded: &'a Loaded, name: &'a NamespacedName, repository: &'a Repository) -> Self {
+        let now = Timestamp::now();
         let record = loaded.records.get(name).map(|record| &**record);
         let state = record.map(|record| &record.state);
         let text = |text: Option<&'a String>| text.map(String::as_str).unwrap_or_default();
@@ -75,6 +79,7 @@ impl<'a> Item<'a> {
             last_attempt_time: record.and_then(|record| record.last_attempt),
             last_success_time: record.and_then(|record| record.last_success),
             next_sync_time: record.and_then(|record| next_sync(record, now)),
+            helm_url: site.external_url(&format!("/helm/{}/{}", segment(&name.namespace), segment(&name.name))),
         }
     }
 }
@@ -120,11 +125,10 @@ pub(super) async fn list(
         name: name.name.clone(),
     });
     let next = last.map(|last| parameters.next(&last)).transpose()?;
-    let now = Timestamp::now();
     let items = page.into_iter();
     let list = List {
         items: items
-            .map(|(name, repository)| Item::new(loaded, name, repository, now))
+            .map(|(name, repository)| Item::new(&site, loaded, name, repository))
             .collect(),
         next,
         freshness: visit.freshness(),
@@ -152,8 +156,22 @@ pub(super) async fn show(State(site): State<Site>, headers: HeaderMap, names: Na
     let name = NamespacedName::new(namespace, name);
     let visit = site.enter(&headers, Some(&name.namespace)).await?;
     let repository = visit.repository(&name)?;
-    respond(
-        &headers,
-        &Item::new(visit.loaded(), &name, repository, Timestamp::now()),
-    )
+    respond(&headers, &Item::new(&site, visit.loaded(), &name, repository))
+}
+
+#[derive(Serialize)]
+struct Syncs<'a> {
+    items: Vec<SyncView<'a>>,
+}
+
+/// Shows the syncs that changed something, failed or recovered: the catalog keeps so few of each repository that there are no
+/// pages. Repositories that only Kubeapps' syncer has written have none.
+pub(super) async fn syncs(State(site): State<Site>, headers: HeaderMap, names: Names) -> Result<Response, Problem> {
+    let Path((namespace, name)) = names.map_err(|_| Problem::unknown_path())?;
+    let name = NamespacedName::new(namespace, name);
+    let visit = site.enter(&headers, Some(&name.namespace)).await?;
+    visit.repository(&name)?;
+    let entries = site.rows().history(&name).await?;
+    let items = entries.iter().map(SyncView::new).collect();
+    respond(&headers, &Syncs { items })
 }
