@@ -180,7 +180,7 @@ impl Live {
     }
 
     /// Opens the database if that has not succeeded yet, or if another file is at its path.
-    async fn catalog(&self) -> Result<Catalog, Error> {
+    pub(super) async fn catalog(&self) -> Result<Catalog, Error> {
         let mut opened = self.opened.lock().await;
         let file = self.file();
         match opened.take() {

@@ -3,11 +3,13 @@
 //! ```text
 //!  catalog ── rows of changed repositories ─► Snapshot ─► search ─► hits
 //!                                                │                    │
-//!  request ─► access: who sees which namespaces ─┴─► site ─► api ◄────┘
+//!  request ─► access: who sees which namespaces ─┴─► site ─┬─► api ◄───┘
+//!                                                         └─► helm ─► index.yaml, archives
 //! ```
 
 pub mod access;
 mod api;
+pub mod helm;
 pub mod live;
 pub mod metrics;
 mod problem;

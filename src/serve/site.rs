@@ -14,11 +14,13 @@ use tokio::time::{Instant, timeout};
 
 use super::access::{Access, AccessError, Caller};
 use super::api;
+use super::helm::{self, Helm, HelmOptions};
 use super::live::{Live, Loaded, View};
 use super::metrics::ServeMetrics;
 use super::problem::Problem;
 use super::snapshot::Repository;
 use crate::api::NamespacedName;
+use crate::budget::Budgets;
 
 /// Path and query of a request. A cursor takes most of it.
 const MAX_URI_BYTES: usize = 8 * 1024;
@@ -30,7 +32,12 @@ pub struct SiteOptions {
     pub access: Access,
     /// The path before `/api`, such as `/catalog`; empty if there is none.
     pub prefix: String,
+    /// Scheme and authority of `--external-url`, such as `https://charts.example`.
+    pub external_origin: Option<String>,
     pub metrics: ServeMetrics,
+    pub helm: HelmOptions,
+    /// Memory of rows and renderings.
+    pub budgets: Budgets,
 }
 
 /// A handle, cheap to clone.
@@ -38,6 +45,7 @@ pub struct SiteOptions {
 pub struct Site(Arc<Inner>);
 
 struct Inner {
+    helm: Helm,
     options: SiteOptions,
     in_flight: Semaphore,
 }
@@ -46,6 +54,7 @@ impl Site {
     #[must_use]
     pub fn new(options: SiteOptions) -> Self {
         Self(Arc::new(Inner {
+            helm: Helm::new(options.helm.clone(), &options.budgets),
             options,
             in_flight: Semaphore::new(MAX_IN_FLIGHT),
         }))
@@ -55,6 +64,8 @@ impl Site {
         let path = format!("{}/api/v1", self.prefix());
         Router::new()
             .nest(&path, api::routes())
+            .nest(&format!("{}/helm", self.prefix()), helm::routes())
+            .merge(at(self.prefix(), helm::hub_routes()))
             .fallback(async || Problem::unknown_path())
             .method_not_allowed_fallback(async || Problem::method())
             .layer(from_fn_with_state(self.clone(), limit))
@@ -63,6 +74,14 @@ impl Site {
 
     pub(super) fn live(&self) -> &Arc<Live> {
         &self.0.options.live
+    }
+
+    pub(super) fn helm(&self) -> &Helm {
+        &self.0.helm
+    }
+
+    pub(super) fn external_origin(&self) -> Option<&str> {
+        self.0.options.external_origin.as_deref()
     }
 
     pub(super) fn prefix(&self) -> &str {
@@ -89,6 +108,15 @@ impl Site {
     }
 }
 
+/// Nests routes below a prefix, which may be empty.
+fn at(prefix: &str, routes: Router<Site>) -> Router<Site> {
+    if prefix.is_empty() {
+        routes
+    } else {
+        Router::new().nest(prefix, routes)
+    }
+}
+
 async fn limit(State(site): State<Site>, request: Request, next: Next) -> Response {
     let started = Instant::now();
     let response = respond_within_limits(&site, request, next).await;
@@ -105,7 +133,8 @@ async fn respond_within_limits(site: &Site, request: Request, next: Next) -> Res
     let Ok(_permit) = site.0.in_flight.try_acquire() else {
         return Problem::busy().into_response();
     };
-    let response = timeout(TIMEOUT, next.run(request)).await;
+    let limit = helm::timeout_of(site.prefix(), uri.path()).unwrap_or(TIMEOUT);
+    let response = timeout(limit, next.run(request)).await;
     response.unwrap_or_else(|_| Problem::late().into_response())
 }
 
