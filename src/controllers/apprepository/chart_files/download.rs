@@ -1,6 +1,7 @@
 //! Downloads single archives of a repository, for imports and for the catalog that is served.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use url::Url;
@@ -13,6 +14,8 @@ use crate::controllers::apprepository::sync::request::SyncError;
 use crate::helm::location::{ArchiveLocation, InvalidLocation, locate_archive};
 use crate::http::{self as fetch, Body, FetchError, FetchLimits, Fetcher, Request, Response};
 use crate::oci::{self, ChartReference, OciError, Registry};
+
+const SPOOL_PAUSE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
 pub enum DownloadError {
@@ -51,6 +54,23 @@ impl DownloadError {
             Self::Oci(error) => error.reason(),
             Self::File(error) => &error.reason,
         }
+    }
+
+    /// Returns the pause that the host asked for, or after which the spool may have space.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Fetch(error) => pause(error),
+            Self::Oci(OciError::Fetch(error)) => pause(error),
+            Self::NoUrl | Self::LongUrl | Self::Oci(_) | Self::File(_) => None,
+        }
+    }
+}
+
+fn pause(error: &FetchError) -> Option<Duration> {
+    match error {
+        FetchError::Spool(_) | FetchError::SpoolFull(_) => Some(SPOOL_PAUSE),
+        error => error.retry_after(),
     }
 }
 
