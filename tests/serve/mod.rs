@@ -3,6 +3,7 @@
 mod access;
 mod document;
 mod faults;
+mod helm;
 mod lists;
 mod responses;
 

@@ -7,9 +7,17 @@ use tokio::process::Command;
 
 use super::control_plane::tool;
 
+/// Both releases of helm, as tools.
+pub const RELEASES: [&str; 2] = ["helm", "helm4"];
+
 /// Returns a helm command that keeps its state in `home` and ignores the settings of the current user.
 pub fn command(home: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(tool("helm"));
+    command_of("helm", home, arguments)
+}
+
+/// Same with one of the [`RELEASES`].
+pub fn command_of(release: &str, home: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(tool(release));
     command.args(arguments).stdin(Stdio::null());
     for (variable, directory) in [
         ("HELM_CACHE_HOME", "cache"),
