@@ -10,6 +10,7 @@
 pub mod access;
 mod api;
 pub mod helm;
+mod links;
 pub mod live;
 pub mod metrics;
 mod problem;

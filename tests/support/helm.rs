@@ -7,15 +7,12 @@ use tokio::process::Command;
 
 use super::control_plane::tool;
 
-/// Both releases of helm, as tools.
-pub const RELEASES: [&str; 2] = ["helm", "helm4"];
-
 /// Returns a helm command that keeps its state in `home` and ignores the settings of the current user.
 pub fn command(home: &Path, arguments: &[&str]) -> Command {
     command_of("helm", home, arguments)
 }
 
-/// Same with one of the [`RELEASES`].
+/// Same with a release: `helm` is Helm 3, `helm4` is Helm 4.
 pub fn command_of(release: &str, home: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(tool(release));
     command.args(arguments).stdin(Stdio::null());

@@ -16,7 +16,7 @@ use super::permits::ArchivePermit;
 use super::render::file_name;
 use super::row::{Row, base_name, stored_path};
 use super::source::{ArchiveError, ArchiveRequest, ArchiveSource};
-use super::{ARCHIVE_TIMEOUT, ArchiveMode};
+use super::{ArchiveMode, FETCH_TIMEOUT};
 use crate::api::NamespacedName;
 use crate::helm::location::{ArchiveLocation, locate_archive};
 use crate::serve::problem::Problem;
@@ -126,12 +126,12 @@ async fn proxy(
     permit: ArchivePermit,
 ) -> Result<Response, Problem> {
     let repository = request.repository.clone();
-    let fetched = timeout(ARCHIVE_TIMEOUT, source.fetch(request)).await;
+    let fetched = timeout(FETCH_TIMEOUT, source.fetch(request)).await;
     let late = |_| ArchiveError::Failed {
         reason: "Timeout".to_owned(),
     };
     let fetched = fetched.map_err(late).flatten();
-    let archive = fetched.inspect_err(|error| tracing::info!(%repository, %error, "an archive is not served"))?;
+    let archive = fetched.inspect_err(|error| tracing::debug!(%repository, %error, "an archive is not served"))?;
     let reader = PermittedReader {
         content: archive.content,
         _permit: permit,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use url::{Url, form_urlencoded};
 
 use super::row::{stored_path, unescaped};
-use super::segment;
+use crate::serve::links::segment;
 use crate::serve::problem::Problem;
 use crate::serve::respond::respond;
 use crate::serve::search::{Hit, Words, search as search_charts};

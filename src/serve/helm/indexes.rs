@@ -191,10 +191,10 @@ impl Indexes {
 
 impl State {
     fn drop_oldest(&mut self, may_drop: impl Fn(&NamespacedName) -> bool) -> bool {
-        let complete = self
-            .entries
-            .iter()
-            .filter(|(name, entry)| may_drop(name) && entry.rendering.peek().is_some());
+        // Polled, since the clients of a complete one may all be gone.
+        let is_complete = |entry: &IndexEntry| entry.rendering.clone().now_or_never().is_some();
+        let entries = self.entries.iter();
+        let complete = entries.filter(|(name, entry)| may_drop(name) && is_complete(entry));
         let oldest = complete.min_by_key(|(_, entry)| entry.last_use);
         let Some(name) = oldest.map(|(name, _)| name.clone()) else {
             return false;

@@ -28,7 +28,6 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::map_response;
 use axum::response::Response;
 use axum::routing::get;
-use url::form_urlencoded::byte_serialize;
 
 use super::site::Site;
 use crate::budget::{Budget, Budgets};
@@ -37,8 +36,10 @@ use permits::ArchivePermits;
 pub use source::{ArchiveError, ArchiveRequest, ArchiveSource, FetchedArchive};
 use spool::IndexSpool;
 
-/// Time within which an archive is fetched.
+/// Time within which a response with an archive begins.
 const ARCHIVE_TIMEOUT: Duration = Duration::from_secs(180);
+/// Time within which an archive is fetched, once there is a permit.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(165);
 
 /// The origin of archives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -162,11 +163,6 @@ pub(super) fn timeout_of(prefix: &str, path: &str) -> Option<Duration> {
     (segments.nth(2)? == "archives").then_some(ARCHIVE_TIMEOUT)
 }
 
-/// Encodes a text as one segment of a path.
-fn segment(text: &str) -> String {
-    byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,12 +179,6 @@ mod tests {
         ] {
             assert_eq!(timeout_of(prefix, path), None, "{path}");
         }
-    }
-
-    #[test]
-    fn a_segment_is_one_part_of_a_path() {
-        assert_eq!(segment("team/web"), "team%2Fweb");
-        assert_eq!(segment("1.0.0+b 1?#"), "1.0.0%2Bb%201%3F%23");
     }
 
     #[test]

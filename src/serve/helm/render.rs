@@ -8,10 +8,11 @@ use jiff::Timestamp;
 use serde::Serialize;
 use url::Url;
 
+use super::ArchiveMode;
 use super::row::{Maintainer, Row, VersionRow, base_name, stored_path, unescaped};
-use super::{ArchiveMode, segment};
 use crate::helm::location::is_reference;
 use crate::helm::semver::is_version;
+use crate::serve::links::segment;
 use crate::serve::summary::known_time;
 use crate::text::public_url;
 

@@ -1,12 +1,13 @@
 //! The rules of Flux's source-controller: an index of at most 50 MiB, archives of at most 10 MiB, the first URL of a version
 //! only, http or https only, and no conditional requests.
 
+use serde_json::{Value, json};
+
 use super::{INDEX, PROXY, archive_path, chart, declare, get, serve};
 use crate::serve::{Serving, sync};
 use crate::support::archives::{Archive, index};
 use crate::support::chart_server::Page;
 use crate::support::world::World;
-use serde_json::{Value, json};
 
 const MAX_INDEX: usize = 50 << 20;
 const MAX_ARCHIVE: usize = 10 << 20;

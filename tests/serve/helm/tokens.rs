@@ -31,14 +31,12 @@ async fn helm_uses_a_private_repository_with_the_token_of_a_service_account(#[va
         .await;
     let key = json!({ "secretKeyRef": { "name": "keys", "key": "header" } });
     let spec = json!({ "type": "helm", "url": world.server.url("/stable"), "auth": { "header": key } });
-    let _controller = world
-        .portolan(&database.url, &["--crontab=@yearly", "--allow-loopback"])
-        .await;
+    let _controller = world.portolan(&database.url, &["--crontab=@yearly"]).await;
     world.declare_with("stable", json!({ "spec": spec })).await;
     world.until_ready("stable").await;
 
     let kubeconfig = world.kubeconfig.display().to_string();
-    let flags = ["--kubeconfig", &kubeconfig, "--archives=proxy", "--allow-loopback"];
+    let flags = ["--kubeconfig", &kubeconfig, "--archives=proxy"];
     let serving = Serving::start(&database.url, &flags).await;
     let repository = format!("/helm/{}/stable", world.namespace);
     let anonymous = serving.request(&format!("{repository}/index.yaml"), &[]).await;
