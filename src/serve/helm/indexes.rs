@@ -118,7 +118,7 @@ impl Indexes {
                     let rendering = self.start(Arc::clone(live), budgets.clone(), request);
                     state.entries.remove(&name);
                     if state.entries.len() >= MAX_INDEXES {
-                        state.drop_oldest(|_| true);
+                        state.make_room(&name.namespace);
                     }
                     let entry = IndexEntry {
                         etag,
@@ -164,7 +164,7 @@ impl Indexes {
         } else {
             HashSet::new()
         };
-        let make_room = |namespace: &str| self.make_room(namespace);
+        let make_room = |namespace: &str| self.state.lock().make_room(namespace);
         let writer = SpoolWriter::new(&self.spool, &name.namespace, &make_room)?;
         let writer = BufWriter::with_capacity(BUFFER_BYTES, writer);
         let mut renderer = IndexRenderer::begin(writer, request.mode, shared_names)?;
@@ -181,15 +181,15 @@ impl Indexes {
         let writer = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
         Ok(writer.finish()?)
     }
-
-    /// Drops the index that was not used for longest, first of the namespace that needs room. Returns false if there is none.
-    fn make_room(&self, namespace: &str) -> bool {
-        let mut state = self.state.lock();
-        state.drop_oldest(|name| name.namespace == namespace) || state.drop_oldest(|_| true)
-    }
 }
 
 impl State {
+    /// Drops the index that was not used for longest: of the namespace that needs room, or else of all. Returns false if there
+    /// is none.
+    fn make_room(&mut self, namespace: &str) -> bool {
+        self.drop_oldest(|name| name.namespace == namespace) || self.drop_oldest(|_| true)
+    }
+
     fn drop_oldest(&mut self, may_drop: impl Fn(&NamespacedName) -> bool) -> bool {
         // Polled, since the clients of a complete one may all be gone.
         let is_complete = |entry: &IndexEntry| entry.rendering.clone().now_or_never().is_some();
@@ -258,9 +258,14 @@ mod tests {
             let name = NamespacedName::new("team-a", name);
             state.entries.insert(name, entry(last_use, Err(RenderError::TooLarge)));
         }
-        assert!(!state.drop_oldest(|name| name.namespace == "team-b"));
-        assert!(state.drop_oldest(|_| true));
+        let oldest = NamespacedName::new("team-b", "a");
+        state
+            .entries
+            .insert(oldest.clone(), entry(0, Err(RenderError::TooLarge)));
+        // A namespace takes the room of others last.
+        assert!(state.make_room("team-a") && state.entries.contains_key(&oldest));
         assert!(!state.entries.contains_key(&NamespacedName::new("team-a", "b")));
+        assert!(state.make_room("team-c") && !state.entries.contains_key(&oldest));
         assert_eq!(state.entries.len(), 2);
     }
 }
