@@ -170,33 +170,6 @@ impl Catalog {
         .await
     }
 
-    /// Passes `chart_id` and `info` of each stored chart of a repository to `visit`, with one row in memory.
-    pub async fn visit_charts(
-        &self,
-        name: &NamespacedName,
-        mut visit: impl FnMut(Option<&str>, &str) + Send,
-    ) -> Result<(), Error> {
-        const SELECT: &str = "SELECT chart_id, CAST(info AS TEXT) FROM charts
-            WHERE repo_name = $1 AND repo_namespace = $2";
-        self.read(
-            "read the charts of the repository",
-            &name.namespace,
-            async |connection| {
-                on_engine!(connection.executor(), executor => {
-                    let mut rows = sqlx::query_as::<_, (Option<String>, String)>(SELECT)
-                        .bind(&name.name)
-                        .bind(&name.namespace)
-                        .fetch(executor);
-                    while let Some((chart_id, info)) = rows.try_next().await? {
-                        visit(chart_id.as_deref(), &info);
-                    }
-                });
-                Ok(())
-            },
-        )
-        .await
-    }
-
     /// Passes `chart_id` and `info` of each stored chart of a repository to `visit`, with one row in memory, until it returns
     /// false. Rows without chart ID are omitted. The order is by chart ID, in the collation of the database.
     pub async fn visit_sorted_charts(
@@ -220,6 +193,33 @@ impl Catalog {
                         if !visit(&chart_id, &info) {
                             break;
                         }
+                    }
+                });
+                Ok(())
+            },
+        )
+        .await
+    }
+
+    /// Passes `chart_id` and `info` of each stored chart of a repository to `visit`, with one row in memory.
+    pub async fn visit_charts(
+        &self,
+        name: &NamespacedName,
+        mut visit: impl FnMut(Option<&str>, &str) + Send,
+    ) -> Result<(), Error> {
+        const SELECT: &str = "SELECT chart_id, CAST(info AS TEXT) FROM charts
+            WHERE repo_name = $1 AND repo_namespace = $2";
+        self.read(
+            "read the charts of the repository",
+            &name.namespace,
+            async |connection| {
+                on_engine!(connection.executor(), executor => {
+                    let mut rows = sqlx::query_as::<_, (Option<String>, String)>(SELECT)
+                        .bind(&name.name)
+                        .bind(&name.namespace)
+                        .fetch(executor);
+                    while let Some((chart_id, info)) = rows.try_next().await? {
+                        visit(chart_id.as_deref(), &info);
                     }
                 });
                 Ok(())
