@@ -143,7 +143,7 @@ impl<W: Write> IndexRenderer<W> {
     fn entry<'a>(&self, path: &str, base: &'a str, row: &'a Row, version: &'a VersionRow) -> Entry<'a> {
         let stored = version.url().unwrap_or_default().trim();
         let is_in_registry = is_reference(stored);
-        let url = if is_in_registry && self.mode == ArchiveMode::Redirect {
+        let url = if is_in_registry && self.mode == ArchiveMode::Redirect && !has_user_info(stored) {
             stored.to_owned()
         } else {
             archive_path(path, base, version.version())
@@ -170,6 +170,11 @@ impl<W: Write> IndexRenderer<W> {
         self.out.write_all(b"}\n")?;
         Ok(self.out)
     }
+}
+
+/// Returns true for `oci://user:password@host/`. A digest follows the host.
+fn has_user_info(reference: &str) -> bool {
+    reference.split('/').nth(2).is_some_and(|host| host.contains('@'))
 }
 
 /// Go reads years of four digits only, and refuses the whole index for another time.
@@ -308,6 +313,10 @@ mod tests {
         let linked = render_with(ArchiveMode::Redirect, &["web"], &rows)["entries"].take();
         assert_eq!(linked["a/web"][0]["urls"][0], "oci://registry.example/a/web:1.0.0");
         assert_eq!(linked["b/web"][0].get("digest"), None);
+        let mut secret = info("b/web");
+        secret["chartVersions"][0]["urls"] = json!(["oci://me:hush@registry.example/b/web:1.0.0"]);
+        let hidden = render(&[("r/b%2Fweb", secret)]);
+        assert_eq!(hidden["web"][0]["urls"][0], "archives/b%2Fweb/1.0.0/web-1.0.0.tgz");
         let proxied = render_with(ArchiveMode::Proxy, &[], &rows[..1])["entries"].take();
         assert_eq!(proxied["web"][0]["urls"][0], "archives/a%2Fweb/1.0.0/web-1.0.0.tgz");
     }
