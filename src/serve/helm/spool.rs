@@ -13,7 +13,7 @@ use super::indexes::RenderError;
 use crate::budget::{self, Budget, Reservation};
 
 /// Flux refuses a larger index.
-pub(super) const MAX_INDEX_BYTES: u64 = 50 << 20;
+const MAX_INDEX_BYTES: u64 = 50 << 20;
 /// Bytes that are reserved at once.
 const STEP: u64 = 256 << 10;
 
