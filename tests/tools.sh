@@ -1,13 +1,14 @@
 #!/bin/sh
 # Installs the tools of the integration tests in target/tools. Each tool is built once.
 #
-#   tests/tools.sh [control-plane] [evaluator] [helm] [registry] [postgres] [faketime]      (default: all six)
+#   tests/tools.sh [control-plane] [evaluator] [helm] [helm4] [registry] [postgres] [faketime]      (default: all seven)
 #   tests/tools.sh cargo-deny                             (for .ci/run; exits 1 on failure)
 #   tests/tools.sh mdbook                                 (for make docs)
 #
 # KUBEBUILDER_ASSETS  directory with etcd, kube-apiserver, kube-controller-manager and kubectl, used instead of a build
 # PORTOLAN_CUE_EVALUATOR  CUE evaluator, used instead of a build
 # HELM                Helm 3 binary, used instead of a build; so is `helm` in PATH if it is version 3
+# HELM4               Helm 4 binary, used instead of a build
 # REGISTRY            distribution registry 3 binary, used instead of a build
 set -eu
 
@@ -54,16 +55,16 @@ evaluator() {
     echo "$stamp" >"$tools/portolan-cue.stamp"
 }
 
-is_helm_3() { case $("$1" version --template '{{.Version}}' 2>/dev/null) in v3.*) true ;; *) false ;; esac; }
+is_helm() { case $("$2" version --template '{{.Version}}' 2>/dev/null) in "v$1."*) true ;; *) false ;; esac; }
 
 helm() {
     if [ -n "${HELM:-}" ]; then
-        is_helm_3 "$HELM" || fail "HELM=$HELM is not Helm 3; set another binary, or unset the variable to build it"
+        is_helm 3 "$HELM" || fail "HELM=$HELM is not Helm 3; set another binary, or unset the variable to build it"
         return
     fi
     # A new shell, because `helm` is a function in this one.
     found=$(sh -c 'command -v helm' || true)
-    if [ -n "$found" ] && [ "$found" != "$tools/helm" ] && is_helm_3 "$found"; then ln -sf "$found" "$tools/helm"; return; fi
+    if [ -n "$found" ] && [ "$found" != "$tools/helm" ] && is_helm 3 "$found"; then ln -sf "$found" "$tools/helm"; return; fi
     version=$(version_of helm.sh/helm/v3 "$module")
     if [ "$(cat "$tools/helm.stamp" 2>/dev/null)" = "$version" ] && [ -x "$tools/helm" ]; then return; fi
     need_go helm HELM
@@ -71,6 +72,19 @@ helm() {
     rm -f "$tools/helm"
     (cd "$module" && go build -trimpath -ldflags "-s -w" -o "$tools/helm" helm.sh/helm/v3/cmd/helm)
     echo "$version" >"$tools/helm.stamp"
+}
+
+helm4() {
+    if [ -n "${HELM4:-}" ]; then
+        is_helm 4 "$HELM4" || fail "HELM4=$HELM4 is not Helm 4; set another binary, or unset the variable to build it"
+        return
+    fi
+    version=$(version_of helm.sh/helm/v4 "$module/helm4")
+    if [ "$(cat "$tools/helm4.stamp" 2>/dev/null)" = "$version" ] && [ -x "$tools/helm4" ]; then return; fi
+    need_go helm4 HELM4
+    say "building helm $version (about two minutes)"
+    (cd "$module/helm4" && go build -trimpath -ldflags "-s -w" -o "$tools/helm4" helm.sh/helm/v4/cmd/helm)
+    echo "$version" >"$tools/helm4.stamp"
 }
 
 registry() {
@@ -146,17 +160,18 @@ mdbook() {
     ln -sf bin/mdbook "$tools/mdbook"
 }
 
-[ $# -gt 0 ] || set -- control-plane evaluator helm registry postgres faketime
+[ $# -gt 0 ] || set -- control-plane evaluator helm helm4 registry postgres faketime
 for part; do
     case $part in
     control-plane) control_plane ;;
     evaluator) evaluator ;;
     helm) helm ;;
+    helm4) helm4 ;;
     registry) registry ;;
     postgres) postgres ;;
     faketime) faketime ;;
     cargo-deny) cargo_deny ;;
     mdbook) mdbook ;;
-    *) fail "unknown tool $part; expected control-plane, evaluator, helm, registry, postgres, faketime, cargo-deny or mdbook" ;;
+    *) fail "unknown tool $part; expected control-plane, evaluator, helm, helm4, registry, postgres, faketime, cargo-deny or mdbook" ;;
     esac
 done

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use futures::TryStreamExt;
+use jiff::Timestamp;
 use sqlx::FromRow;
 
 use super::{
@@ -48,6 +49,24 @@ pub struct ChartsKey {
     repos_id: i64,
     checksum: Option<String>,
     last_update: Option<String>,
+}
+
+impl ChartsKey {
+    /// Returns the parts of the key as text, which is equal in all processes.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let part = |part: &Option<String>| part.as_deref().unwrap_or_default().to_owned();
+        format!("{} {} {}", self.repos_id, part(&self.checksum), part(&self.last_update))
+    }
+
+    /// Returns the time of the last write; `None` if it is unknown. Its text is that of Go's `time.Time`.
+    #[must_use]
+    pub fn last_update(&self) -> Option<Timestamp> {
+        let mut parts = self.last_update.as_deref()?.split(' ');
+        let (date, time, offset) = (parts.next()?, parts.next()?, parts.next()?);
+        let (hours, minutes) = offset.split_at_checked(3)?;
+        format!("{date}T{time}{hours}:{minutes}").parse().ok()
+    }
 }
 
 /// Changes with every write of the record, also by a sync that changed no charts.
@@ -148,6 +167,37 @@ impl Catalog {
                 sqlx::query_as(statement).bind(namespace).fetch_all(executor).await?);
             Ok(Some(rows.into_iter().map(RepositoryKeys::from).collect()))
         })
+        .await
+    }
+
+    /// Passes `chart_id` and `info` of each stored chart of a repository to `visit`, with one row in memory, until it returns
+    /// false. Rows without chart ID are omitted. The order is by chart ID, in the collation of the database.
+    pub async fn visit_sorted_charts(
+        &self,
+        name: &NamespacedName,
+        mut visit: impl FnMut(&str, &str) -> bool + Send,
+    ) -> Result<(), Error> {
+        // The index of the unique key has this order. Another one would sort the rows with their content.
+        const SELECT: &str = "SELECT chart_id, CAST(info AS TEXT) FROM charts
+            WHERE repo_name = $1 AND repo_namespace = $2 AND chart_id IS NOT NULL ORDER BY chart_id";
+        self.read(
+            "read the charts of the repository",
+            &name.namespace,
+            async |connection| {
+                on_engine!(connection.executor(), executor => {
+                    let mut rows = sqlx::query_as::<_, (String, String)>(SELECT)
+                        .bind(&name.name)
+                        .bind(&name.namespace)
+                        .fetch(executor);
+                    while let Some((chart_id, info)) = rows.try_next().await? {
+                        if !visit(&chart_id, &info) {
+                            break;
+                        }
+                    }
+                });
+                Ok(())
+            },
+        )
         .await
     }
 
@@ -266,5 +316,33 @@ impl Catalog {
     pub async fn history(&self, name: &NamespacedName, limit: u32) -> Result<Vec<HistoryEntry>, Error> {
         let newest = async |connection: &mut Connection| history::newest(connection, name, limit).await;
         self.read("read the sync history", &name.namespace, newest).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn last_update(text: &str) -> Option<String> {
+        let key = ChartsKey {
+            repos_id: 1,
+            checksum: None,
+            last_update: Some(text.to_owned()),
+        };
+        key.last_update().map(|time| time.to_string())
+    }
+
+    #[test]
+    fn the_time_of_the_last_write_is_read_from_the_text_of_go() {
+        assert_eq!(
+            last_update("2024-12-24 08:06:53.123456789 +0000 UTC").as_deref(),
+            Some("2024-12-24T08:06:53.123456789Z")
+        );
+        assert_eq!(
+            last_update("2024-12-24 08:06:53.5 +0100 CET m=+0.1").as_deref(),
+            Some("2024-12-24T07:06:53.5Z")
+        );
+        assert_eq!(last_update("yesterday"), None);
+        assert_eq!(last_update("2024-12-24 08:06:53 é"), None);
     }
 }

@@ -2,4 +2,5 @@
 
 pub mod archive;
 pub mod index;
+pub mod location;
 pub mod semver;

@@ -26,7 +26,8 @@ impl Rank {
 }
 
 /// As Masterminds' `NewVersion`, for example with a leading `v` or fewer than three numbers.
-pub(crate) fn is_version(text: &str) -> bool {
+#[must_use]
+pub fn is_version(text: &str) -> bool {
     parse(text).is_some()
 }
 

@@ -1,6 +1,7 @@
 //! Runs the controllers in one process: build, fill caches, elect, work, drain. The listener for health and metrics
 //! starts first and ends last, so that probes see the process wait for a database, and see it drain.
 
+pub mod archives;
 mod database;
 mod debug;
 pub mod gc;

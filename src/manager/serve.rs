@@ -15,10 +15,11 @@ use tokio_util::sync::CancellationToken;
 use super::health::{self, ProcessHealth, Served, condition, listen_error, shutdown_check};
 use super::setup::{connect_source, origin};
 use super::{CLOSE_TIMEOUT, DatabaseOptions, Error, Listener, Patience, SourceOptions};
-use crate::budget;
+use crate::budget::{self, Budgets};
 use crate::controllers::Source;
 use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::serve::access::{Access, AccessMetrics, AccessOptions, ClusterReviews};
+use crate::serve::helm::HelmOptions;
 use crate::serve::limits::{RequestLimits, TrustedProxies};
 use crate::serve::live::Live;
 use crate::serve::metrics::ServeMetrics;
@@ -115,9 +116,12 @@ async fn serve(
         live: Arc::clone(&live),
         access,
         prefix: options.prefix.clone(),
+        external_origin: None,
         metrics: metrics.serve.clone(),
         limits: RequestLimits::default(),
         trusted_proxies: TrustedProxies::default(),
+        helm: HelmOptions::default(),
+        budgets: Budgets::default(),
     });
     let server = Server::new(
         listener,

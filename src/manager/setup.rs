@@ -204,7 +204,7 @@ async fn prepare_webhooks(
 }
 
 /// Keeps tenants from reaching the API server from within.
-async fn without_api_server(fetcher: &Fetcher, source: &SourceOptions) -> Result<Fetcher, Error> {
+pub(super) async fn without_api_server(fetcher: &Fetcher, source: &SourceOptions) -> Result<Fetcher, Error> {
     let SourceOptions::Cluster(cluster) = source else {
         return Ok(fetcher.clone());
     };

@@ -3,14 +3,15 @@
 //! ```text
 //!  catalog ── rows of changed repositories ─► Snapshot ─► search ─► hits
 //!                                                │                    │
-//!  request ─► limits ─► access: who sees which ──┴─► site ─► api ◄────┘
-//!                       namespaces                        ▲
-//!  catalog ── row of a chart, or of its files ─► rows ───────┘
+//!  request ─► limits ─► access: who sees which ──┴─► site ─┬► api ◄───┘
+//!                       namespaces                       ├► helm ─► index.yaml, archives
+//!  catalog ── row of a chart, or of its files ─► rows ─────┘
 //! ```
 
 pub mod access;
 mod api;
 pub mod limits;
+pub mod helm;
 mod links;
 pub mod live;
 pub mod metrics;

@@ -58,6 +58,12 @@ const UNAVAILABLE: Kind = (
     "/problems/unavailable",
     "Temporarily unavailable",
 );
+const BAD_GATEWAY: Kind = (StatusCode::BAD_GATEWAY, "/problems/bad-gateway", "Source not usable");
+const INSUFFICIENT_STORAGE: Kind = (
+    StatusCode::INSUFFICIENT_STORAGE,
+    "/problems/insufficient-storage",
+    "Content too large",
+);
 const INTERNAL: Kind = (
     StatusCode::INTERNAL_SERVER_ERROR,
     "/problems/internal",
@@ -140,6 +146,24 @@ impl Problem {
 
     pub(super) fn late() -> Self {
         Self::new(UNAVAILABLE, "no response in time; retry later").retry_after(5)
+    }
+
+    pub(super) fn unavailable(detail: impl Into<String>, retry_after: u64) -> Self {
+        Self::new(UNAVAILABLE, detail).retry_after(retry_after)
+    }
+
+    /// A request that the configuration does not allow, whoever sends it.
+    pub(super) fn refused(detail: impl Into<String>) -> Self {
+        Self::new(FORBIDDEN, detail)
+    }
+
+    /// A failure of the server from which the content comes.
+    pub(super) fn bad_gateway(detail: impl Into<String>) -> Self {
+        Self::new(BAD_GATEWAY, detail)
+    }
+
+    pub(super) fn insufficient_storage(detail: impl Into<String>) -> Self {
+        Self::new(INSUFFICIENT_STORAGE, detail)
     }
 
     pub(super) fn internal() -> Self {

@@ -193,7 +193,7 @@ fn is_compressible(media_type: &str) -> bool {
 }
 
 /// Returns true if the client has this representation. Weak comparison, as RFC 9110 has it for If-None-Match.
-fn is_known(request: &HeaderMap, etag: &str) -> bool {
+pub(super) fn is_known(request: &HeaderMap, etag: &str) -> bool {
     let opaque = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
     let values = request.get_all(header::IF_NONE_MATCH).iter();
     let mut tags = values

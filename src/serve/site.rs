@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::access::{Access, AccessError, Caller};
 use super::api;
+use super::helm::{self, Helm, HelmOptions};
 use super::limits::{Limit, Limiter, RequestLimits, TrustedProxies, limit};
 use super::live::{Live, Loaded, View};
 use super::metrics::ServeMetrics;
@@ -24,6 +25,8 @@ pub struct SiteOptions {
     pub access: Access,
     /// The path before `/api`, such as `/catalog`; empty if there is none.
     pub prefix: String,
+    /// Scheme and authority of `--external-url`, such as `https://charts.example`.
+    pub external_origin: Option<String>,
     pub metrics: ServeMetrics,
     pub limits: RequestLimits,
     pub trusted_proxies: TrustedProxies,
@@ -36,6 +39,7 @@ pub struct SiteOptions {
 pub struct Site(Arc<Inner>);
 
 struct Inner {
+    helm: Helm,
     options: SiteOptions,
     limiter: Limiter,
     rows: Rows,
@@ -52,6 +56,7 @@ impl Site {
         );
         Self(Arc::new(Inner {
             rows: Rows::new(Arc::clone(&options.live), options.budgets.clone()),
+            helm: Helm::new(options.helm.clone(), &options.budgets),
             options,
             limiter,
         }))
@@ -61,6 +66,8 @@ impl Site {
         let path = format!("{}/api/v1", self.prefix());
         Router::new()
             .nest(&path, api::routes())
+            .nest(&format!("{}/helm", self.prefix()), helm::routes())
+            .merge(at(self.prefix(), helm::hub_routes()))
             .fallback(async || Problem::unknown_path())
             .method_not_allowed_fallback(async || Problem::method())
             .layer(from_fn_with_state(self.clone(), limit))
@@ -79,6 +86,14 @@ impl Site {
     pub(super) fn external_url(&self, path: &str) -> String {
         let origin = self.0.options.external_origin.as_deref().unwrap_or_default();
         format!("{origin}{}{path}", self.prefix())
+    }
+
+    pub(super) fn helm(&self) -> &Helm {
+        &self.0.helm
+    }
+
+    pub(super) fn external_origin(&self) -> Option<&str> {
+        self.0.options.external_origin.as_deref()
     }
 
     pub(super) fn prefix(&self) -> &str {
@@ -125,6 +140,15 @@ impl Site {
             })),
             _ => Ok(Visit { caller, view: view? }),
         }
+    }
+}
+
+/// Nests routes below a prefix, which may be empty.
+fn at(prefix: &str, routes: Router<Site>) -> Router<Site> {
+    if prefix.is_empty() {
+        routes
+    } else {
+        Router::new().nest(prefix, routes)
     }
 }
 

@@ -34,7 +34,7 @@ const ALLOWED: [(&str, &[&str]); 20] = [
         &["controllers", "runtime", "cue", "http", "server", "api"],
     ),
     ("controllers", &["runtime"]),
-    ("serve", &["runtime", "catalog", "server", "api"]),
+    ("serve", &["runtime", "catalog", "helm", "server", "api"]),
     (
         "manager",
         &[

@@ -5,6 +5,7 @@ mod document;
 mod faults;
 mod files;
 mod limits;
+mod helm;
 mod lists;
 mod responses;
 

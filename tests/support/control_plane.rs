@@ -306,6 +306,7 @@ pub fn tool(name: &str) -> PathBuf {
     let built = project("target/tools").join(name);
     let path = match name {
         "helm" => variable("HELM").unwrap_or(built),
+        "helm4" => variable("HELM4").unwrap_or(built),
         "registry" => variable("REGISTRY").unwrap_or(built),
         _ => variable("KUBEBUILDER_ASSETS").map_or(built, |directory| directory.join(name)),
     };

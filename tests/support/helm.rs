@@ -9,7 +9,12 @@ use super::control_plane::tool;
 
 /// Returns a helm command that keeps its state in `home` and ignores the settings of the current user.
 pub fn command(home: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(tool("helm"));
+    command_of("helm", home, arguments)
+}
+
+/// Same with a release: `helm` is Helm 3, `helm4` is Helm 4.
+pub fn command_of(release: &str, home: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(tool(release));
     command.args(arguments).stdin(Stdio::null());
     for (variable, directory) in [
         ("HELM_CACHE_HOME", "cache"),

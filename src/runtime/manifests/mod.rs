@@ -209,6 +209,24 @@ where
     Ok(state.iter().flat_map(ManifestDirectory::problems).cloned().collect())
 }
 
+/// Reads a directory once; returns the object of this name. `None` if no readable file declares it, or if it is not valid.
+pub fn object<K>(directory: &Path, data_url: DataUrl, name: &NamespacedName) -> io::Result<Option<K>>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone,
+{
+    let scanned = scan(&mut None::<ManifestDirectory<K>>, directory, None, data_url)?;
+    let events = scanned.into_iter().flat_map(|applied| applied.changes.events);
+    let mut objects = events.filter_map(|event| match event {
+        Event::InitApply(DeserializeGuard(object)) => object.ok(),
+        _ => None,
+    });
+    let has_name = |object: &K| {
+        let meta = object.meta();
+        meta.namespace.as_ref() == Some(&name.namespace) && meta.name.as_ref() == Some(&name.name)
+    };
+    Ok(objects.find(has_name))
+}
+
 struct DirectoryWatch<K> {
     directory: PathBuf,
     data_url: DataUrl,

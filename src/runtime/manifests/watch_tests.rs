@@ -225,3 +225,18 @@ fn the_directory_id_is_independent_of_the_path() {
     assert_ne!(id("a"), id("."));
     assert!(directory_id(&directory.path().join("c")).is_err());
 }
+
+#[test]
+fn one_object_is_read_by_its_name() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), "a.yaml", "a", "u1");
+    write(directory.path(), "below/b.yaml", "b", "u2");
+    let url = |namespace: &str, name: &str| {
+        let name = NamespacedName::new(namespace, name);
+        let object = object::<AppRepository>(directory.path(), |_| None, &name).unwrap();
+        object.map(|object| object.spec.url)
+    };
+    assert_eq!(url("default", "b").as_deref(), Some("u2"));
+    assert_eq!(url("default", "c"), None);
+    assert_eq!(url("other", "b"), None);
+}

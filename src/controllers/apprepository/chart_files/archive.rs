@@ -1,21 +1,15 @@
 use std::io::Seek;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-use url::Url;
-
-use super::locate::{ArchiveLocation, locate_archive};
+use super::download::{ArchiveDownloader, Comparison, Download, DownloadError, hex};
 use crate::budget::{Reservation, WorkError};
-use crate::catalog::{self, ChartFiles, FetchedFiles, MAX_URL_CHARACTERS, MissingFiles};
-use crate::controllers::apprepository::spec::{RepositoryKind, RepositorySpec};
-use crate::controllers::apprepository::sync::location::locate_file;
-use crate::controllers::apprepository::sync::request::SyncError;
-use crate::controllers::apprepository::sync::{SyncContext, limits};
+use crate::catalog::{self, ChartFiles, FetchedFiles, MissingFiles};
+use crate::controllers::apprepository::spec::RepositorySpec;
+use crate::controllers::apprepository::sync::SyncContext;
 use crate::helm::archive::{self, ArchiveError};
-use crate::http::{self as fetch, Body, FetchError, Fetcher, Request, Response};
-use crate::oci::{self, ChartReference, OciError, Registry};
+use crate::http::{Body, FetchError, Fetcher};
+use crate::oci::OciError;
 use crate::text::truncate;
 
 const MESSAGE_BYTES: usize = 512;
@@ -45,9 +39,13 @@ impl ImportError {
     }
 }
 
-impl From<SyncError> for ImportError {
-    fn from(failed: SyncError) -> Self {
-        Self::failed(failed.message)
+impl From<DownloadError> for ImportError {
+    fn from(error: DownloadError) -> Self {
+        match error {
+            DownloadError::Fetch(error) => error.into(),
+            DownloadError::Oci(error) => error.into(),
+            error => Self::failed(error),
+        }
     }
 }
 
@@ -132,8 +130,7 @@ pub(super) struct ArchiveFetcher<'a> {
     context: &'a SyncContext,
     limits: archive::ArchiveLimits,
     spec: &'a RepositorySpec,
-    session: &'a Fetcher,
-    registries: Mutex<Vec<Arc<Registry>>>,
+    downloader: ArchiveDownloader<'a>,
 }
 
 impl<'a> ArchiveFetcher<'a> {
@@ -143,49 +140,42 @@ impl<'a> ArchiveFetcher<'a> {
         spec: &'a RepositorySpec,
         session: &'a Fetcher,
     ) -> Self {
-        // The flag's limit, lowered by the annotation.
-        let packed_bytes = spec
-            .archive_max_bytes
-            .map_or(limits.packed_bytes, |bytes| bytes.min(limits.packed_bytes));
+        let (files, fetch_limits) = (&context.files, &context.fetch_limits);
         Self {
             context,
-            limits: archive::ArchiveLimits { packed_bytes, ..limits },
+            limits,
             spec,
-            session,
-            registries: Mutex::default(),
+            downloader: ArchiveDownloader::new(spec, session, files, fetch_limits, limits.packed_bytes),
         }
     }
 
     /// Returns the archive of one version, in the spool.
     pub(super) async fn archive(&self, missing: &MissingFiles) -> Result<Archive, ImportError> {
-        let (body, manifest) = self.fetch(missing).await?;
-        let warning = if has_digest(&missing.digest, &body, manifest.as_deref()) {
-            None
-        } else {
-            self.warning(missing, &body, manifest.as_deref()).await?
+        let url = missing.url.as_deref();
+        let download = self.downloader.download(url, &missing.version).await?;
+        let warning = match download.compare(&missing.digest) {
+            Comparison::Same | Comparison::NotComparable => None,
+            Comparison::Different => self.warning(missing, &download).await?,
         };
         Ok(Archive {
             missing: missing.clone(),
-            body,
+            body: download.body,
             warning,
         })
     }
 
     /// Returns the warning of another digest than the index contains. An index may list a version several times.
-    async fn warning(
-        &self,
-        missing: &MissingFiles,
-        body: &Body,
-        manifest: Option<&str>,
-    ) -> Result<Option<String>, ImportError> {
+    async fn warning(&self, missing: &MissingFiles, download: &Download) -> Result<Option<String>, ImportError> {
         let catalog = &self.context.catalog;
         let listed = catalog
             .version_digests(&self.spec.name, &missing.chart_id, &missing.version)
             .await?;
-        let is_listed = listed.iter().any(|digest| has_digest(digest, body, manifest));
+        let is_listed = listed
+            .iter()
+            .any(|digest| download.compare(digest) != Comparison::Different);
         let warning = format!(
             "the SHA-256 of the archive is {}, but the index contains {}; its files were imported",
-            body.sha256,
+            download.body.sha256,
             hex(&missing.digest)
         );
         Ok((!is_listed).then_some(warning))
@@ -222,77 +212,6 @@ impl<'a> ArchiveFetcher<'a> {
             reservation,
         })
     }
-
-    /// Fetches the archive, with the manifest digest if it comes from an OCI registry.
-    async fn fetch(&self, missing: &MissingFiles) -> Result<(Body, Option<String>), ImportError> {
-        let Some(url) = &missing.url else {
-            return Err(ImportError::failed(
-                "the index contains no archive URL for this version",
-            ));
-        };
-        if url.chars().nth(MAX_URL_CHARACTERS).is_some() {
-            let message = format!("the URL of the archive has more than {MAX_URL_CHARACTERS} characters");
-            return Err(ImportError::failed(message));
-        }
-        match locate_archive(url, &self.spec.url)? {
-            ArchiveLocation::Web(url) => Ok((self.download(url).await?, None)),
-            ArchiveLocation::Registry(reference) => self.pull(&reference, &missing.version).await,
-            ArchiveLocation::File(path) => Ok((self.read(&path).await?, None)),
-        }
-    }
-
-    async fn download(&self, url: Url) -> Result<Body, ImportError> {
-        let request = Request {
-            // The digest covers the bytes as stored on the server.
-            verbatim: true,
-            ..Request::new(url)
-        };
-        let Response { body, .. } = self.session.send(&request, &self.bounds()).await?;
-        Ok(body)
-    }
-
-    async fn pull(&self, reference: &str, version: &str) -> Result<(Body, Option<String>), ImportError> {
-        let reference = ChartReference::parse(reference, Some(version))?;
-        let registry = self.registry(&reference)?;
-        let manifest = (registry.manifest(&reference.repository, &reference.reference).await)?;
-        let body = (registry.layer(&reference.repository, &manifest, &self.bounds()).await)?;
-        Ok((body, Some(manifest.digest)))
-    }
-
-    /// Prefers the declared registry, whose URL tells whether to use plain HTTP. A batch shares it and its token.
-    fn registry(&self, reference: &ChartReference) -> Result<Arc<Registry>, ImportError> {
-        let mut registries = self.registries.lock();
-        if let Some(registry) = registries.iter().find(|registry| registry.contains(reference)) {
-            return Ok(Arc::clone(registry));
-        }
-        let limits = oci::Limits {
-            fetch: limits(self.spec, &self.context.fetch_limits),
-            ..oci::Limits::default()
-        };
-        let at = |url: &Url| Registry::new(self.session.clone(), url, limits);
-        let declared = Url::parse(&self.spec.url).ok().and_then(|url| at(&url).ok());
-        let registry =
-            match declared.filter(|registry| self.spec.kind == RepositoryKind::Oci && registry.contains(reference)) {
-                Some(registry) => registry,
-                None => at(&reference.registry)?,
-            };
-        let registry = Arc::new(registry);
-        registries.push(Arc::clone(&registry));
-        Ok(registry)
-    }
-
-    async fn read(&self, path: &str) -> Result<Body, ImportError> {
-        let manifest = self.spec.manifest.as_deref();
-        let path = locate_file(&self.spec.url, path, manifest, &self.context.files)?;
-        Ok(self.session.read_file(&path, &self.bounds()).await?)
-    }
-
-    fn bounds(&self) -> fetch::FetchLimits {
-        fetch::FetchLimits {
-            max_bytes: self.limits.packed_bytes,
-            ..limits(self.spec, &self.context.fetch_limits)
-        }
-    }
 }
 
 fn read_archive(
@@ -315,40 +234,4 @@ fn read_archive(
     };
     let fetched = FetchedFiles::new(missing, &files).map_err(ImportError::failed)?;
     Ok(fetched.with_metadata(metadata).with_warning(warning))
-}
-
-/// In an OCI registry, the index may contain the digest of the archive or of its manifest. Compares SHA-256 only.
-fn has_digest(named: &str, body: &Body, manifest: Option<&str>) -> bool {
-    is_same(named, &body.sha256, manifest)
-}
-
-fn is_same(named: &str, archive: &str, manifest: Option<&str>) -> bool {
-    let named = hex(named);
-    let is_comparable = named.len() == 64 && named.bytes().all(|byte| byte.is_ascii_hexdigit());
-    !is_comparable || named == archive || manifest.is_some_and(|manifest| hex(manifest) == named)
-}
-
-fn hex(digest: &str) -> String {
-    digest.trim().trim_start_matches("sha256:").to_ascii_lowercase()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_digest_of_an_archive_is_verified() {
-        let (one, other) = ("ab".repeat(32), "cd".repeat(32));
-        for same in [one.clone(), one.to_uppercase(), format!("sha256:{one}")] {
-            assert!(is_same(&same, &one, None));
-        }
-        assert!(is_same("", &one, None));
-        assert!(is_same("md5:abc", &one, None));
-        assert!(is_same(
-            &format!("sha256:{other}"),
-            &one,
-            Some(&format!("sha256:{other}"))
-        ));
-        assert!(!is_same(&other, &one, None));
-    }
 }

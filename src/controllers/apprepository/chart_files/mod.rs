@@ -3,10 +3,10 @@
 //! so that removed charts need no cancellation.
 
 mod archive;
+pub mod download;
 mod icon;
 pub mod icon_decoder;
 mod import;
-mod locate;
 mod reconciler;
 mod turn;
 
