@@ -9,8 +9,11 @@
 pub mod access;
 mod api;
 pub mod live;
+pub mod memory;
 pub mod metrics;
 mod problem;
+mod reload;
+mod repository;
 mod respond;
 pub mod search;
 pub mod site;
