@@ -3,7 +3,9 @@
 mod access;
 mod document;
 mod faults;
+mod isolation;
 mod lists;
+mod memory;
 mod responses;
 
 use reqwest::header::HeaderMap;
