@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::process::Child;
 
-use super::load::{Client, Requests};
 use crate::rig::baseline::static_server;
+use crate::rig::load::{Client, Requests};
 use crate::rig::measure::{PEAK, RESIDENT, cpu, memory};
 use crate::rig::{ChartServer, ControlPlane, Page, SQLITE, Sample, proxied, until};
 use crate::support::fault_proxy::FaultProxy;
