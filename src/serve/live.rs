@@ -29,7 +29,7 @@ const MAX_STALE: Duration = Duration::from_secs(15 * 60);
 /// Time that a request waits for the database.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// Time that a request waits for changes. The check goes on: another tenant may have changed much.
-const SHORT_PATIENCE: Duration = Duration::from_millis(300);
+const SHORT_PATIENCE: Duration = Duration::from_millis(100);
 /// Rows of charts in memory at once: a row may take many MiB.
 const MAX_ROWS: usize = 4;
 

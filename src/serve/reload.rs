@@ -145,8 +145,10 @@ impl Live {
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    // The next check starts again.
-                    self.warn(&name, &error);
+                    // The next check starts again, and reports faults of the database.
+                    if !is_of_database(&error) {
+                        self.warn(&name, &error);
+                    }
                     return;
                 }
             }

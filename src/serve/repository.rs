@@ -110,7 +110,7 @@ impl Repository {
             return;
         }
         let (mut size, mut count) = (FIXED_BYTES, 0);
-        for chart in self.charts.iter() {
+        for chart in &*self.charts {
             let with_chart = size + chart.bytes();
             if with_chart > limit {
                 break;

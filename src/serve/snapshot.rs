@@ -76,8 +76,8 @@ impl Snapshot {
             if let Some(repository) = Repository::read(catalog, keys, limit, None).await? {
                 self.insert(repository);
             }
-            self.trim();
         }
+        self.trim();
         Ok(count)
     }
 
