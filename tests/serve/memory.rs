@@ -1,18 +1,22 @@
-//! `--catalog-memory`: a tenant with too many charts, and its neighbors.
+//! A tenant with too many charts, or whose charts take long to read, and its neighbors.
+
+use std::time::{Duration, Instant};
 
 use rstest::rstest;
 use serde_json::{Value, json};
+use sqlx::{Connection, Executor, PgConnection};
 
 use super::{SOON, Serving, database, fill};
 use crate::catalog::On;
 use crate::cluster::rows::Rows;
 use crate::support::eventually::eventually;
+use crate::support::postgres;
 use crate::support::world::World;
 
 const CHARTS: usize = 3000;
 
 /// Writes a repository of many charts with long descriptions, as Kubeapps' syncer would.
-async fn insert_huge(rows: &Rows, on: On) {
+async fn insert_huge(rows: &Rows, on: On, charts: usize) {
     let cast = match on {
         On::Sqlite => "",
         On::Postgres => "::jsonb",
@@ -20,7 +24,7 @@ async fn insert_huge(rows: &Rows, on: On) {
     let description = "x".repeat(4096);
     let insert = format!(
         "INSERT INTO repos (namespace, name, checksum, last_update) VALUES ('huge', 'all', 'x', 'today');
-         WITH RECURSIVE numbers (n) AS (SELECT 10001 UNION ALL SELECT n + 1 FROM numbers WHERE n < 10000 + {CHARTS})
+         WITH RECURSIVE numbers (n) AS (SELECT 10001 UNION ALL SELECT n + 1 FROM numbers WHERE n < 10000 + {charts})
          INSERT INTO charts (repo_namespace, repo_name, chart_id, info)
          SELECT 'huge', 'all', 'all/chart-' || n, ('{{\"name\": \"chart-' || n || '\", \"description\": \"{description}\",
              \"chartVersions\": [{{\"version\": \"1.0.0\"}}, {{\"version\": \"0.9.0\"}}]}}'){cast} FROM numbers"
@@ -50,7 +54,7 @@ async fn a_tenant_with_too_many_charts_gets_incomplete_lists_and_others_do_not(
     let url = database(&world, on).await;
     fill(&world, &url, "stable", &[("web", &["1.0.0"])]).await;
     let rows = Rows::of(&url).await;
-    insert_huge(&rows, on).await;
+    insert_huge(&rows, on, CHARTS).await;
     let flags = ["--manifests", &world.manifests(), "--catalog-memory=1Mi"];
     let serving = Serving::start(&url, &flags).await;
     let other_replica = Serving::start(&url, &flags).await;
@@ -109,4 +113,59 @@ async fn a_tenant_with_too_many_charts_gets_incomplete_lists_and_others_do_not(
 async fn shown(serving: &Serving) -> Option<f64> {
     let metrics = serving.portolan.metrics().await;
     metrics.sum("portolan_snapshot_charts", &[("state", "served")])
+}
+
+/// Rows of the namespace `huge` are read once nobody has the lock.
+const STALL: &str = "ALTER TABLE charts RENAME TO all_charts;
+    CREATE FUNCTION stall() RETURNS boolean LANGUAGE plpgsql AS
+        $$ BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN true; END $$;
+    CREATE VIEW charts AS SELECT * FROM all_charts WHERE repo_namespace <> 'huge' OR stall()";
+
+#[tokio::test]
+async fn nobody_waits_for_the_charts_of_another_tenant() {
+    let world = World::new().await;
+    let url = postgres::database().await.url;
+    fill(&world, &url, "stable", &[("web", &["1.0.0"])]).await;
+    let rows = Rows::of(&url).await;
+    insert_huge(&rows, On::Postgres, 10).await;
+    rows.execute(STALL).await;
+    let mut lock = PgConnection::connect(&url).await.unwrap();
+    lock.execute("SELECT pg_advisory_lock(42)").await.unwrap();
+
+    let serving = Serving::of(&world, &url).await;
+    let list = serving.json("/charts").await;
+    assert_eq!(
+        (super::names(&list), &list["incomplete"]),
+        (vec!["web".to_owned()], &json!(true))
+    );
+    assert_eq!(serving.json("/charts?namespace=default").await["incomplete"], false);
+    // The repository is there, and so is its address.
+    assert_eq!(serving.names("/repositories?namespace=huge").await, ["all"]);
+
+    // Changes of others are shown.
+    let change = "UPDATE all_charts SET info = jsonb_set(info, '{name}', '\"sea\"') WHERE repo_namespace = 'default';
+        UPDATE repos SET checksum = 'changed'";
+    rows.execute(change).await;
+    eventually(SOON, "the change of the neighbor", async || {
+        let asked = Instant::now();
+        let list = serving.json("/charts?namespace=default").await;
+        assert!(asked.elapsed() < Duration::from_secs(4), "the request waited");
+        if super::names(&list) == ["sea"] && list["stale"] == false {
+            Ok(())
+        } else {
+            Err(list.to_string())
+        }
+    })
+    .await;
+
+    lock.execute("SELECT pg_advisory_unlock(42)").await.unwrap();
+    eventually(SOON, "the charts of the huge repository", async || {
+        let list = serving.json("/charts").await;
+        if list["incomplete"] == false && super::names(&list).len() == 11 {
+            Ok(())
+        } else {
+            Err(list.to_string())
+        }
+    })
+    .await;
 }
