@@ -1,4 +1,4 @@
-//! A tenant with too many charts, or whose charts take long to read, and its neighbors.
+//! A tenant with too many charts, or with charts that take long to read, beside others.
 
 use std::time::{Duration, Instant};
 
@@ -63,9 +63,9 @@ async fn a_tenant_with_too_many_charts_gets_incomplete_lists_and_others_do_not(
     let first = list["items"][0]["name"].clone();
     assert_eq!(first, "chart-10001");
     assert_eq!(serving.json("/charts").await["incomplete"], true);
-    let neighbor = serving.json("/charts?namespace=default").await;
+    let others = serving.json("/charts?namespace=default").await;
     assert_eq!(
-        (super::names(&neighbor), &neighbor["incomplete"]),
+        (super::names(&others), &others["incomplete"]),
         (vec!["web".to_owned()], &json!(false))
     );
 
@@ -115,14 +115,14 @@ async fn shown(serving: &Serving) -> Option<f64> {
     metrics.sum("portolan_snapshot_charts", &[("state", "served")])
 }
 
-/// Rows of the namespace `huge` are read once nobody has the lock.
+/// Rows of the namespace `huge` are read as soon as the lock is free.
 const STALL: &str = "ALTER TABLE charts RENAME TO all_charts;
     CREATE FUNCTION stall() RETURNS boolean LANGUAGE plpgsql AS
         $$ BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN true; END $$;
     CREATE VIEW charts AS SELECT * FROM all_charts WHERE repo_namespace <> 'huge' OR stall()";
 
 #[tokio::test]
-async fn nobody_waits_for_the_charts_of_another_tenant() {
+async fn no_request_waits_for_the_charts_of_another_tenant() {
     let world = World::new().await;
     let url = postgres::database().await.url;
     fill(&world, &url, "stable", &[("web", &["1.0.0"])]).await;
@@ -146,7 +146,7 @@ async fn nobody_waits_for_the_charts_of_another_tenant() {
     let change = "UPDATE all_charts SET info = jsonb_set(info, '{name}', '\"sea\"') WHERE repo_namespace = 'default';
         UPDATE repos SET checksum = 'changed'";
     rows.execute(change).await;
-    eventually(SOON, "the change of the neighbor", async || {
+    eventually(SOON, "the change in the other namespace", async || {
         let asked = Instant::now();
         let list = serving.json("/charts?namespace=default").await;
         assert!(asked.elapsed() < Duration::from_secs(4), "the request waited");
