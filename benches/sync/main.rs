@@ -4,6 +4,7 @@
 //!  index, archives, tags ─► server on loopback ─► portolan run --manifests ─► SQLite, Postgres   (rig/process.rs)
 //!                                  └────────────► baselines, processes of their own             (rig/baseline.rs)
 //!  AppRepositories, Applications ─► API server ─► portolan run ─► SQLite                        (rig/cluster.rs)
+//!  load generator ─► portolan serve ─► SQLite, Postgres, filled by portolan sync                (serve/)
 //! ```
 //!
 //! Arguments name the parts to run; by default, all run. `--record` writes the results of all parts, including those of
@@ -25,6 +26,7 @@ mod oam;
 mod registry;
 mod report;
 mod rig;
+mod serve;
 mod size;
 mod standard;
 #[path = "../../tests/support/mod.rs"]
@@ -36,7 +38,7 @@ use rig::baseline;
 
 /// In the order of the table.
 const PARTS: &str =
-    "index size many namespaces files import registry apps oam scale joined workflows webhooks isolation";
+    "index size many namespaces files import registry apps oam scale joined workflows webhooks isolation serve";
 const RECORD: &str = "--record";
 
 fn main() {
@@ -77,6 +79,7 @@ async fn measure(part: &str) -> Vec<Row> {
         "joined" => oam::joined::run().await,
         "workflows" => oam::workflows::run().await,
         "webhooks" => oam::webhooks::run().await,
+        "serve" => serve::run().await,
         _ => isolation::run().await,
     }
 }

@@ -25,6 +25,7 @@ mod history;
 mod icons;
 mod identity;
 mod oci;
+mod pages;
 pub mod query;
 mod record;
 mod repositories;

@@ -44,7 +44,7 @@ pub struct RepositoryKeys {
 }
 
 /// Changes with every write of the charts, by Portolan or by Kubeapps' syncer.
-#[derive(Clone, Debug, PartialEq, Eq, FromRow)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, FromRow)]
 pub struct ChartsKey {
     repos_id: i64,
     checksum: Option<String>,

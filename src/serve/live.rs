@@ -1,5 +1,5 @@
 //! The snapshot that all requests share. A request that finds it older than a second checks the database, once for all that
-//! wait, so that nothing runs without requests.
+//! wait, so that nothing runs without requests. `reload` reads what has changed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,10 +14,12 @@ use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
+use super::memory::CatalogMemory;
 use super::metrics::ServeMetrics;
+use super::reload::Reloads;
 use super::snapshot::Snapshot;
 use crate::api::NamespacedName;
-use crate::catalog::{Catalog, CatalogSettings, Error, ErrorKind, Record};
+use crate::catalog::{Catalog, CatalogSettings, Error, Record};
 
 /// Age up to which a snapshot is not checked.
 const FRESH: Duration = Duration::from_secs(1);
@@ -25,8 +27,8 @@ const FRESH: Duration = Duration::from_secs(1);
 const MAX_STALE: Duration = Duration::from_secs(15 * 60);
 /// Time that a request waits for the database.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// Above this number of changed records, all are read at once.
-const MAX_SINGLE_READS: usize = 16;
+/// Time that a request waits for changes. The check goes on: another tenant may have changed much.
+const SHORT_PATIENCE: Duration = Duration::from_millis(100);
 
 /// The database can't be read, and no snapshot is recent enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,14 +51,22 @@ pub struct View {
     pub stale: Option<Duration>,
 }
 
+pub struct LiveOptions {
+    pub settings: CatalogSettings,
+    /// A snapshot without repositories, limited to a namespace and an origin.
+    pub empty: Snapshot,
+    pub metrics: ServeMetrics,
+    /// Bytes of the snapshot, and of charts that are being read.
+    pub memory: u64,
+}
+
 /// Opens the database lazily, for reading only.
 pub struct Live {
     settings: CatalogSettings,
-    /// A snapshot without repositories, limited to a namespace and an origin.
-    empty: Snapshot,
-    metrics: ServeMetrics,
+    pub(super) empty: Snapshot,
+    pub(super) metrics: ServeMetrics,
     opened: tokio::sync::Mutex<Option<Opened>>,
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
 }
 
 struct Opened {
@@ -68,14 +78,27 @@ struct Opened {
 type FileId = (u64, u64);
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
+    /// The snapshot that requests see, and the time of its keys.
     last: Option<(Arc<Loaded>, Instant)>,
+    /// The next one: what has changed is read into it.
+    pub(super) next: Loaded,
+    /// The time of the keys of `next`.
+    pub(super) found: Option<Instant>,
+    pub(super) reloads: Reloads,
     checked: Option<Instant>,
     is_failing: bool,
     check: Option<Shared<BoxFuture<'static, ()>>>,
 }
 
 impl State {
+    /// Shows `next` to requests.
+    pub(super) fn publish(&mut self) {
+        self.next.snapshot.trim();
+        let found = self.found.unwrap_or_else(Instant::now);
+        self.last = Some((Arc::new(self.next.clone()), found));
+    }
+
     fn view(&self) -> Result<View, Unavailable> {
         let (loaded, read) = self.last.as_ref().ok_or(Unavailable)?;
         let age = read.elapsed();
@@ -92,18 +115,26 @@ impl State {
 
 impl Live {
     #[must_use]
-    pub fn new(settings: CatalogSettings, empty: Snapshot, metrics: ServeMetrics) -> Self {
+    pub fn new(options: LiveOptions) -> Self {
+        let empty = options.empty.with_memory(CatalogMemory::new(options.memory));
+        let state = State {
+            next: Loaded {
+                snapshot: empty.clone(),
+                ..Loaded::default()
+            },
+            ..State::default()
+        };
         Self {
-            settings,
+            settings: options.settings,
             empty,
-            metrics,
+            metrics: options.metrics,
             opened: tokio::sync::Mutex::default(),
-            state: Mutex::default(),
+            state: Mutex::new(state),
         }
     }
 
     /// Returns a snapshot that is at most a second old, or else the last one. While the database can't be read, no request
-    /// waits for it.
+    /// waits for it, and none waits long for the changes of others.
     pub async fn view(self: &Arc<Self>) -> Result<View, Unavailable> {
         let (check, patience) = {
             let mut state = self.state.lock();
@@ -113,8 +144,12 @@ impl Live {
             let running = state.check.take().filter(|check| check.peek().is_none());
             let check = running.unwrap_or_else(|| self.start_check());
             state.check = Some(check.clone());
-            let has_last = state.is_failing && state.last.is_some();
-            (check, if has_last { Duration::ZERO } else { PATIENCE })
+            let patience = match (&state.last, state.is_failing) {
+                (None, _) => PATIENCE,
+                (Some(_), true) => Duration::ZERO,
+                (Some(_), false) => SHORT_PATIENCE,
+            };
+            (check, patience)
         };
         // Without a result in time, the last snapshot counts.
         let _ = timeout(patience, check).await;
@@ -129,49 +164,20 @@ impl Live {
         check.map(drop).boxed().shared()
     }
 
-    async fn check(&self) {
-        let last = self.state.lock().last.clone();
-        let result = self.load(last.map(|(loaded, _)| loaded)).await;
+    async fn check(self: &Arc<Self>) {
+        let result = self.load().await;
         self.metrics.count_check(result.is_ok());
-        let now = Instant::now();
         let mut state = self.state.lock();
-        state.checked = Some(now);
+        state.checked = Some(Instant::now());
         let was_failing = std::mem::replace(&mut state.is_failing, result.is_err());
         match result {
-            Ok(loaded) => {
-                state.last = Some((Arc::new(loaded), now));
-                if was_failing {
-                    tracing::info!("recovered, reading the catalog again");
-                }
-            }
+            Ok(()) if was_failing => tracing::info!("recovered, reading the catalog again"),
+            Ok(()) => {}
             Err(error) if !was_failing => {
                 tracing::warn!(%error, "failed to read the catalog, serving what was read before");
             }
             Err(error) => tracing::debug!(%error, "failed to read the catalog"),
         }
-    }
-
-    async fn load(&self, last: Option<Arc<Loaded>>) -> Result<Loaded, Error> {
-        let catalog = self.catalog().await?;
-        // A newer release may store rows in another form.
-        catalog.schema_versions().await?;
-        let (mut snapshot, mut records) = match last {
-            Some(last) => (last.snapshot.clone(), last.records.clone()),
-            None => (self.empty.clone(), BTreeMap::new()),
-        };
-        snapshot.refresh(&catalog).await?;
-        refresh_records(&catalog, &snapshot, &mut records).await?;
-        let mut namespaces: Vec<String> = Vec::new();
-        for name in snapshot.repositories().keys() {
-            if namespaces.last() != Some(&name.namespace) {
-                namespaces.push(name.namespace.clone());
-            }
-        }
-        Ok(Loaded {
-            snapshot,
-            records,
-            namespaces,
-        })
     }
 
     /// Opens the database if that has not succeeded yet, or if another file is at its path.
@@ -200,50 +206,6 @@ impl Live {
             opened.catalog.close().await;
         }
     }
-}
-
-/// Reads the records that have changed: a sync that finds the same charts changes the record only.
-async fn refresh_records(
-    catalog: &Catalog,
-    snapshot: &Snapshot,
-    records: &mut BTreeMap<NamespacedName, Arc<Record>>,
-) -> Result<(), Error> {
-    let repositories = snapshot.repositories();
-    records.retain(|name, _| {
-        let repository = repositories.get(name);
-        repository.is_some_and(|repository| repository.keys.record.is_some())
-    });
-    let mut changed = Vec::new();
-    for (name, repository) in repositories {
-        let Some(key) = &repository.keys.record else { continue };
-        let is_current = |record: &Arc<Record>| record.uid == key.uid && record.revision == Some(key.revision);
-        if !records.get(name).is_some_and(is_current) {
-            changed.push(name);
-        }
-    }
-    if changed.len() > MAX_SINGLE_READS {
-        let all = catalog.records().await?.into_iter();
-        records.extend(
-            all.filter(|record| repositories.contains_key(&record.name))
-                .map(|record| (record.name.clone(), Arc::new(record))),
-        );
-        return Ok(());
-    }
-    for name in changed {
-        match catalog.record(name).await {
-            Ok(Some(record)) => {
-                records.insert(name.clone(), Arc::new(record));
-            }
-            Ok(None) => {
-                records.remove(name);
-            }
-            Err(error) if matches!(error.kind(), ErrorKind::UnreadableRecord { .. }) => {
-                records.remove(name);
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

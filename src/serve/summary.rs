@@ -12,6 +12,8 @@ const MAX_DESCRIPTION_BYTES: usize = 512;
 const MAX_KEYWORDS: usize = 16;
 const MAX_KEYWORD_BYTES: usize = 64;
 const MAX_TEXT_BYTES: usize = 256;
+/// Memory of an allocation besides its content.
+const ALLOCATION_BYTES: usize = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChartSummary {
@@ -103,6 +105,30 @@ impl ChartSummary {
             description: description.into(),
             keywords,
         })
+    }
+
+    /// Returns the memory that the summary takes.
+    #[must_use]
+    pub(super) fn bytes(&self) -> u64 {
+        let text = |text: &str| text.len() + ALLOCATION_BYTES;
+        let list = |list: &[Box<str>]| {
+            list.iter()
+                .map(|word| text(word) + size_of::<Box<str>>())
+                .sum::<usize>()
+        };
+        let texts = [
+            &self.chart_id,
+            &self.name,
+            &self.version,
+            &self.app_version,
+            &self.description,
+            &self.category,
+            &self.folded.name,
+            &self.folded.description,
+        ];
+        let texts: usize = texts.into_iter().map(|content| text(content)).sum();
+        let bytes = size_of::<Self>() + texts + list(&self.keywords) + list(&self.folded.keywords);
+        bytes as u64
     }
 }
 
@@ -210,6 +236,17 @@ mod tests {
         info["name"] = json!(long);
         assert_eq!(decode(&info), None);
         assert_eq!(ChartSummary::decode(&long, &versions(&["1.0.0"]).to_string()), None);
+    }
+
+    #[test]
+    fn the_memory_of_a_summary_is_limited_and_counts_its_texts_twice_for_searches() {
+        let mut info = versions(&["1.0.0"]);
+        let small = decode(&info).unwrap().bytes();
+        info["description"] = json!("x".repeat(100));
+        assert_eq!(decode(&info).unwrap().bytes(), small + 200);
+        let long = "x".repeat(64 * 1024);
+        (info["description"], info["keywords"]) = (json!(long), json!(vec![long; 100]));
+        assert!(decode(&info).unwrap().bytes() < 8 * 1024);
     }
 
     #[test]

@@ -18,7 +18,10 @@ pub async fn reviewed() -> Reviewed {
         "addressType": "IPv4",
         "endpoints": [{ "addresses": ["10.0.0.1"] }],
     });
-    reviewed.site.apply("discovery.k8s.io/v1 EndpointSlice", SERVICE, slice).await;
+    reviewed
+        .site
+        .apply("discovery.k8s.io/v1 EndpointSlice", SERVICE, slice)
+        .await;
     reviewed
 }
 

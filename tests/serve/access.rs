@@ -35,12 +35,21 @@ pub(super) async fn reader(namespace: &str) -> String {
             namespace,
         ])
         .await;
-    until_allowed(namespace).await;
+    until_reviewed(namespace, true).await;
     token
 }
 
+/// Takes the right of [`reader`] away.
+pub(super) async fn revoke(namespace: &str) {
+    let control_plane = control_plane().await;
+    control_plane
+        .kubectl(&["delete", "rolebinding", "reader", "-n", namespace])
+        .await;
+    until_reviewed(namespace, false).await;
+}
+
 /// Waits until the API server knows the role: a refusal would be kept for a while.
-async fn until_allowed(namespace: &str) {
+async fn until_reviewed(namespace: &str, is_allowed: bool) {
     let reviews: Api<SubjectAccessReview> = Api::all(control_plane().await.client().await);
     let review = json!({ "metadata": {}, "spec": {
         "user": format!("system:serviceaccount:{namespace}:reader"),
@@ -49,10 +58,10 @@ async fn until_allowed(namespace: &str) {
         },
     }});
     let review: SubjectAccessReview = serde_json::from_value(review).unwrap();
-    eventually(SOON, "the reader to be authorized", async || {
+    eventually(SOON, "the rights of the reader", async || {
         let reviewed = reviews.create(&PostParams::default(), &review).await.unwrap();
         let status = reviewed.status.unwrap();
-        if status.allowed {
+        if status.allowed == is_allowed {
             Ok(())
         } else {
             Err(format!("{status:?}"))

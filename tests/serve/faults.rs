@@ -93,6 +93,38 @@ async fn rows_that_only_kubeapps_has_written_are_served() {
 }
 
 #[tokio::test]
+async fn repositories_without_an_owner_are_hidden_and_counted_while_another_cluster_is_live() {
+    let world = World::new().await;
+    let url = world.database_url();
+    fill(&world, &url, "stable", &[("web", &["1.0.0"])]).await;
+    world
+        .execute("INSERT INTO repos (namespace, name, checksum, last_update) VALUES ('default', 'free', 'x', 'y')")
+        .await;
+    let serving = Serving::of(&world, &url).await;
+    let list = serving.json("/repositories").await;
+    assert_eq!(
+        (super::names(&list), &list["hidden"]),
+        (vec!["free".to_owned(), "stable".to_owned()], &json!(0))
+    );
+    world
+        .execute(
+            "INSERT INTO portolan_clusters (cluster_id, origin, renewed)
+             VALUES ('other', 'them', CAST(unixepoch('subsec') * 1000 AS INTEGER))",
+        )
+        .await;
+    eventually(SOON, "the repository to be hidden", async || {
+        let list = serving.json("/repositories").await;
+        if super::names(&list) == ["stable"] && list["hidden"] == 1 {
+            Ok(())
+        } else {
+            Err(list.to_string())
+        }
+    })
+    .await;
+    serving.get("/repositories/default/free").await.problem(404);
+}
+
+#[tokio::test]
 async fn a_database_file_that_is_replaced_is_opened_again() {
     let (world, next) = (World::new().await, World::new().await);
     fill(&world, &world.database_url(), "stable", &[("web", &["1.0.0"])]).await;

@@ -4,9 +4,11 @@ mod access;
 mod document;
 mod faults;
 mod files;
-mod limits;
 mod helm;
+mod isolation;
+mod limits;
 mod lists;
+mod memory;
 mod responses;
 
 use reqwest::header::HeaderMap;

@@ -5,12 +5,17 @@ use std::hint::black_box;
 use std::io::Read;
 use std::time::Instant;
 
+use axum::Router;
+use axum::body::Bytes;
 use flate2::read::GzDecoder;
 use granit_parser::{BufferedInput, Parser};
+use portolan::budget::ResourceMetrics;
+use portolan::server::{Server, ServerLimits};
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use sha2::{Digest, Sha256};
 use sqlx::{Connection, SqliteConnection};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
 
 use super::Sample;
 use super::measure::{PEAK, cpu, memory};
@@ -45,6 +50,23 @@ pub async fn measure<S: AsRef<OsStr>>(name: &str, arguments: &[S]) -> Sample {
     }
 }
 
+/// Starts a server with the listener of the catalog, whose only response has this size. It ends on drop.
+pub fn static_server(address: &str, bytes: usize) -> Child {
+    let mut command = Command::new(std::env::current_exe().expect("the path of this program is available"));
+    command
+        .args([ARGUMENT, "static", address, &bytes.to_string()])
+        .kill_on_drop(true);
+    command.spawn().expect("the server starts")
+}
+
+async fn serve_static(address: &str, bytes: usize) {
+    let body = Bytes::from(vec![b'x'; bytes]);
+    let routes = Router::new().fallback(move || std::future::ready(body.clone()));
+    let (address, limits) = (address.parse().expect("an address"), ServerLimits::for_catalog(256));
+    let server = Server::bind(&address, routes, limits, ResourceMetrics::unregistered()).await;
+    server.expect("the address is free").run(CancellationToken::new()).await;
+}
+
 /// Runs a baseline. Prints its CPU and wall time in seconds, and peak memory in bytes.
 pub fn child(words: &[&str]) {
     // Like Portolan's own.
@@ -75,6 +97,10 @@ pub fn child(words: &[&str]) {
             let text = read(file);
             let (mut connection, rows) = runtime.block_on(chart_rows(database));
             measured(1, || (tree(&text), runtime.block_on(write(&mut connection, &rows))));
+        }
+        ["static", address, bytes] => {
+            let bytes = bytes.parse().expect("a number");
+            runtime.block_on(serve_static(address, bytes));
         }
         _ => panic!("an unknown baseline: {words:?}"),
     }

@@ -2,6 +2,7 @@
 
 pub mod baseline;
 mod cluster;
+pub mod load;
 pub mod measure;
 mod objects;
 mod process;

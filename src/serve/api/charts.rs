@@ -23,6 +23,8 @@ struct List<'a> {
     /// The cursor of the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
+    /// True if charts of these namespaces are left out, because --catalog-memory is used up.
+    incomplete: bool,
     #[serde(flatten)]
     freshness: Freshness,
 }
@@ -206,9 +208,15 @@ pub(super) async fn list(
     let list = List {
         items: items.collect(),
         next,
+        incomplete: is_incomplete(&visit, &filter),
         freshness: visit.freshness(),
     };
     respond(&headers, &list)
+}
+
+fn is_incomplete(visit: &Visit, filter: &Filter<'_>) -> bool {
+    let mut repositories = visit.repositories();
+    repositories.any(|(name, repository)| filter.has_repository(name) && repository.is_incomplete())
 }
 
 fn charts<'a>(

@@ -11,6 +11,7 @@ use super::parameters::Parameters;
 use crate::api::NamespacedName;
 use crate::catalog::{Record, SyncView};
 use crate::runtime::cron;
+use crate::serve::access::Visible;
 use crate::serve::links::segment;
 use crate::serve::live::Loaded;
 use crate::serve::problem::Problem;
@@ -26,6 +27,9 @@ struct List<'a> {
     items: Vec<Item<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
+    /// Only for callers who may list in all namespaces: those of other clusters may have the same names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hidden: Option<usize>,
     #[serde(flatten)]
     freshness: Freshness,
 }
@@ -74,8 +78,8 @@ impl<'a> Item<'a> {
             reason: text(state.map(|state| &state.reason)),
             message: text(state.map(|state| &state.message)),
             stalled: state.is_some_and(|state| state.stalled),
-            charts: repository.charts.len() + repository.unreadable,
-            versions: repository.charts.iter().map(|chart| chart.versions).sum(),
+            charts: repository.count(),
+            versions: repository.versions,
             last_attempt_time: record.and_then(|record| record.last_attempt),
             last_success_time: record.and_then(|record| record.last_success),
             next_sync_time: record.and_then(|record| next_sync(record, now)),
@@ -131,6 +135,7 @@ pub(super) async fn list(
             .map(|(name, repository)| Item::new(&site, loaded, name, repository))
             .collect(),
         next,
+        hidden: matches!(visit.caller.namespaces, Visible::All).then(|| loaded.snapshot.hidden()),
         freshness: visit.freshness(),
     };
     respond(&headers, &list)
