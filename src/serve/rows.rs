@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::live::{Live, PATIENCE, Unavailable};
 use crate::api::NamespacedName;
 use crate::budget::{Budget, Budgets, Exhausted, Reservation, WorkError};
-use crate::catalog::{Catalog, Error, FilesProblem, HISTORY_LIMIT, HistoryEntry, StoredText};
+use crate::catalog::{Catalog, ChartMetadata, Error, FilesProblem, HISTORY_LIMIT, HistoryEntry, StoredText};
 
 /// Rows that are read and decoded at once; half of them for one namespace while others wait.
 const MAX_ROWS: u64 = 4;
@@ -154,6 +154,16 @@ impl Rows {
         version: &str,
     ) -> Result<Option<FilesProblem>, Unavailable> {
         self.query(async { self.live.catalog().await?.files_problem(name, chart_id, version).await })
+            .await
+    }
+
+    pub(super) async fn metadata(
+        &self,
+        name: &NamespacedName,
+        chart_id: &str,
+        version: &str,
+    ) -> Result<Option<ChartMetadata>, Unavailable> {
+        self.query(async { self.live.catalog().await?.chart_metadata(name, chart_id, version).await })
             .await
     }
 

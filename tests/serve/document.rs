@@ -9,7 +9,7 @@ use crate::support::archives::Chart;
 use crate::support::world::World;
 
 /// Paths of the document, and requests for them.
-const EXAMPLES: [(&str, &[&str]); 13] = [
+const EXAMPLES: [(&str, &[&str]); 14] = [
     ("/openapi.json", &["/openapi.json"]),
     ("/whoami", &["/whoami"]),
     (
@@ -65,6 +65,10 @@ const EXAMPLES: [(&str, &[&str]); 13] = [
     (
         "/charts/{namespace}/{repository}/{chart}/versions/{version}/keys",
         &["/charts/default/stable/web/versions/1.0.0/keys"],
+    ),
+    (
+        "/charts/{namespace}/{repository}/{chart}/versions/{version}/chart",
+        &["/charts/default/stable/web/versions/1.0.0/chart"],
     ),
     (
         "/charts/{namespace}/{repository}/{chart}/versions/{version}/{file}",

@@ -13,6 +13,7 @@ mod document;
 mod files;
 mod icon;
 mod keys;
+mod metadata;
 mod parameters;
 mod repositories;
 
@@ -51,6 +52,10 @@ pub(super) fn routes() -> Router<Site> {
         .route(
             "/charts/{namespace}/{repository}/{chart}/versions/{version}/keys",
             get(keys::show),
+        )
+        .route(
+            "/charts/{namespace}/{repository}/{chart}/versions/{version}/chart",
+            get(metadata::show),
         )
         .route(
             "/charts/{namespace}/{repository}/{chart}/versions/{version}/{file}",
