@@ -15,7 +15,7 @@ use crate::support::postgres;
 use crate::support::process::ScratchDir;
 
 /// Allows a ServiceAccount to list AppRepositories in its namespace, and returns a token of it.
-async fn reader(namespace: &str) -> String {
+pub(super) async fn reader(namespace: &str) -> String {
     let control_plane = control_plane().await;
     let token = control_plane.token_for(namespace, "reader").await;
     let resource = "--resource=apprepositories.kubeapps.com";
