@@ -9,6 +9,7 @@ use super::access::reader;
 use super::{SOON, Serving, client, database, declare, fill};
 use crate::catalog::On;
 use crate::cluster::{self, index};
+use crate::support::archives::{self, Chart};
 use crate::support::chart_server::Fault;
 use crate::support::eventually::eventually;
 use crate::support::portolan::{Portolan, command, run};
@@ -60,6 +61,8 @@ async fn a_directory_of_manifests_is_served_on_loopback_without_login(#[values(O
     let metrics = serving.portolan.metrics().await;
     let requests = metrics.sum("portolan_catalog_request_duration_seconds_count", &[("code", "200")]);
     assert!(requests.is_some_and(|requests| requests >= 1.0), "{requests:?}");
+    let connections = metrics.sum("portolan_budget_limit", &[("resource", "catalog_database_connections")]);
+    assert_eq!(connections, Some(if on == On::Postgres { 4.0 } else { 1.0 }));
     let foreign = serving.request("/api/v1/charts", &[("host", "evil.example")]).await;
     assert_ne!(foreign.status, 200);
 }
@@ -71,6 +74,21 @@ async fn the_url_is_logged_while_a_repository_does_not_answer() {
     world.server.break_path("/stable/index.yaml", Fault::StallAfter(10));
     let serving = Serving::of_run(world.run(&[]).await).await;
     assert_eq!(serving.names("/charts").await, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn archives_pass_through_the_process_of_the_controllers() {
+    let world = World::new().await;
+    let archive = Chart::new("web", "1.0.0").pack();
+    let entry = archive.index_entry(&[&archive.file_name()]);
+    world.server.serve_archives("stable", [&archive]);
+    declare(&world, "stable", archives::index([entry]));
+    let serving = Serving::of_run(world.run(&["--archives=proxy"]).await).await;
+    serving.until_names(SOON, &["web"]).await;
+    let path = "/helm/default/stable/archives/web/1.0.0/web-1.0.0.tgz";
+    let answer = serving.request(path, &[]).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(answer.body, archive.bytes);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
