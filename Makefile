@@ -36,7 +36,7 @@ export TMPDIR
 help: ## list targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
-run: ## run Portolan on examples/ without a cluster (MANIFESTS=, DATABASE_URL=)
+run: ## run Portolan on examples/ without a cluster, and serve the catalog on 127.0.0.1:8090 (MANIFESTS=, DATABASE_URL=)
 	@mkdir -p target
 	cargo run --locked -- run --manifests $(MANIFESTS) --database-url $(DATABASE_URL)
 

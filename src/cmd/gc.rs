@@ -53,6 +53,7 @@ impl Gc {
     pub(super) async fn execute(mut self) -> Result<(), Error> {
         self.run.controllers = vec![ControllerName::AppRepository];
         self.run.leader.enable_leader_election = false;
+        self.run.serve = Some(String::new());
         let options = self.run.options()?;
         let shutdown = shutdown::on_signal().map_err(failed_to("listen for signals"))?;
         let mode = if self.dry_run { Mode::Preview } else { Mode::Remove };

@@ -138,7 +138,9 @@ fn report(error: &Error, log_format: LogFormat) {
 }
 
 fn command() -> clap::Command {
-    let command = complete_all(Cli::command()).mut_subcommand("gc", gc::hide_other_flags);
+    // Hidden flags of `serve` have no variables, which are set for `run`.
+    let command = Cli::command().mut_subcommand("serve", serve::hide_other_flags);
+    let command = complete_all(command).mut_subcommand("gc", gc::hide_other_flags);
     let help = groups::help_template(&command);
     command.help_template(help)
 }

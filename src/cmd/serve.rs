@@ -1,25 +1,43 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use url::Url;
 
-use super::flags::{cluster::ClusterFlags, database::DatabaseFlags, non_empty};
+use super::flags::cluster::{ClusterFlags, kubeapps_namespace};
+use super::flags::database::DatabaseFlags;
+use super::flags::fetch::{FetchFlags, proxy_namespaces};
+use super::flags::non_empty;
+use super::flags::parse::bytes;
+use super::flags::resources::ResourceFlags;
+use super::flags::serve::{ServeContext, ServeFlags, fixed_address};
 use super::{Error, failed_to};
+use crate::budget::Budgets;
+use crate::manager::archives::ArchiveOptions;
 use crate::manager::serve::{self, ServeOptions};
-use crate::manager::{Listener, SourceOptions, shutdown};
-use crate::serve::access::AccessOptions;
+use crate::manager::{CatalogAddress, Listener, SourceOptions, shutdown};
 use crate::server::ListenAddress;
 
-/// Serve the catalog to programs: a REST API with search
+/// The address of the catalog in a cluster.
+const DEFAULT_ADDRESS: &str = ":8090";
+
+/// Flags of syncs. The connections are those of --serve-connections.
+const UNUSED: [&str; 4] = [
+    "database_connections",
+    "max_repository_bytes",
+    "max_namespace_bytes",
+    "index_max_bytes",
+];
+
+/// Serve the catalog to programs: a REST API with search, and Helm repositories
 ///
-/// It only reads the database of `portolan run`, so any number of replicas may run. A caller sends a token of the cluster, and
-/// sees the namespaces in which its owner may list AppRepositories. /api/v1/openapi.json describes the API. README, values and
-/// other files, icons, archives, a Helm repository and a web page are not served yet.
+/// It only reads the database of `portolan run`, so any number of replicas may run, also on a hot standby of Postgres. A caller
+/// sends a token of the cluster, and sees the namespaces in which its owner may list AppRepositories. /api/v1/openapi.json
+/// describes the API. `portolan run --serve` serves the same from the process of the controllers.
 #[derive(Args, Debug)]
 pub struct Serve {
-    /// Address of the catalog: HOST:PORT, or :PORT for all interfaces (default: :8090; with --manifests 127.0.0.1:8090)
+    /// Address of the catalog: HOST:PORT, or :PORT for all interfaces (default: :8090; with --manifests 127.0.0.1:8090, or another
+    /// free port)
     #[arg(long, value_name = "ADDRESS")]
-    pub serve: Option<ListenAddress>,
+    pub serve: Option<String>,
     /// Address of the health and metrics endpoints
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     pub listen: ListenAddress,
@@ -30,8 +48,11 @@ pub struct Serve {
     /// Namespace whose repositories are served (default: all namespaces)
     #[arg(long, value_name = "NAMESPACE")]
     pub watch_namespace: Option<String>,
+    /// Kubeapps' namespace of global repositories, which every caller with a valid token sees
+    #[arg(long, value_name = "NAMESPACE")]
+    pub global_repos_namespace: Option<String>,
     #[command(flatten)]
-    pub access: AccessFlags,
+    pub catalog: ServeFlags,
     #[command(flatten)]
     pub cluster: ClusterFlags,
     /// ID of this cluster, as for `portolan run`
@@ -39,23 +60,38 @@ pub struct Serve {
     pub cluster_id: String,
     #[command(flatten)]
     pub database: DatabaseFlags,
+    #[command(flatten)]
+    pub archives: ArchiveFlags,
+    #[command(flatten)]
+    pub fetch: FetchFlags,
+    #[command(flatten)]
+    pub resources: ResourceFlags,
 }
 
+/// Those of `portolan run` for archives of charts, besides [`FetchFlags`].
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Access")]
-pub struct AccessFlags {
-    /// URL at which clients reach the catalog: its path precedes /api, and requests must name its host
-    #[arg(long, value_name = "URL")]
-    pub external_url: Option<String>,
-    /// Other hosts that requests may name, if the host is checked: with --external-url or --anonymous
-    #[arg(long, value_name = "HOST", value_delimiter = ',')]
-    pub allowed_hosts: Vec<String>,
-    /// Namespaces that callers without a token see; * stands for all
-    #[arg(long, value_name = "NAMESPACE", value_delimiter = ',')]
-    pub anonymous: Vec<String>,
-    /// Kubeapps' namespace of global repositories, which every caller with a valid token sees
+#[command(next_help_heading = "Fetching")]
+pub struct ArchiveFlags {
+    /// Namespace of Kubeapps, with its copies of Secrets (default: the namespace of the pod, or kubeapps outside of a pod)
     #[arg(long, value_name = "NAMESPACE")]
-    pub global_repos_namespace: Option<String>,
+    pub namespace: Option<String>,
+    /// Maximum size of a chart archive in bytes
+    #[arg(long, value_name = "BYTES", default_value = "20Mi", value_parser = bytes)]
+    pub archive_max_bytes: u64,
+    /// Additional directory to which file: URLs can refer; can be repeated, requires --manifests
+    #[arg(long, value_name = "DIR", value_delimiter = ',', requires = "manifests")]
+    pub allow_file_root: Vec<PathBuf>,
+    /// Use the proxies that AppRepositories of other namespaces than --namespace and --global-repos-namespace declare
+    #[arg(long)]
+    pub allow_tenant_proxies: bool,
+}
+
+/// Hides the flags that change nothing here. They share their groups with others.
+pub(super) fn hide_other_flags(command: clap::Command) -> clap::Command {
+    command.mut_args(|argument| {
+        let is_unused = UNUSED.contains(&argument.get_id().as_str());
+        if is_unused { argument.hide(true) } else { argument }
+    })
 }
 
 impl Serve {
@@ -67,105 +103,68 @@ impl Serve {
 
     fn options(&self) -> Result<ServeOptions, Error> {
         self.database.settings()?;
-        let external_url = self.access.external_url()?;
-        let prefix = external_url.as_ref().map(|url| url.path().trim_end_matches('/'));
+        let budgets = self.resources.budgets()?;
+        let archives = self.catalog.fetches_archives().then(|| self.archives(&budgets));
+        let context = ServeContext {
+            address: self.address()?,
+            namespace: non_empty(self.watch_namespace.as_deref()),
+            global_repos_namespace: non_empty(self.global_repos_namespace.as_deref()),
+            archives: archives.transpose()?,
+            spool_dir: self.fetch.spool_dir()?,
+            has_manifests: self.manifests.is_some(),
+        };
+        if context.has_manifests && context.global_repos_namespace.is_some() {
+            return Err(Error::Usage(
+                "--global-repos-namespace requires a cluster and cannot be used with --manifests".to_owned(),
+            ));
+        }
         Ok(ServeOptions {
             source: self.source()?,
             database: self.database.options(),
             cluster_id: self.cluster_id.trim().to_owned(),
-            namespace: non_empty(self.watch_namespace.as_deref()).map(str::to_owned),
-            address: self.address()?,
+            catalog: self.catalog.options(context)?,
+            budgets,
             listener: Listener {
                 address: self.listen.clone(),
                 flag: "--listen",
                 has_probes: true,
                 has_metrics: true,
             },
-            prefix: prefix.unwrap_or_default().to_owned(),
-            access: self.access.options(external_url.as_ref()),
         })
     }
 
     fn source(&self) -> Result<SourceOptions, Error> {
-        let Some(directory) = &self.manifests else {
-            return Ok(SourceOptions::Cluster(self.cluster.connect_options()?));
-        };
-        let access = &self.access;
-        let flags = [
-            ("--anonymous", !names(&access.anonymous).is_empty()),
-            ("--allowed-hosts", !names(&access.allowed_hosts).is_empty()),
-            ("--external-url", non_empty(access.external_url.as_deref()).is_some()),
-            (
-                "--global-repos-namespace",
-                non_empty(access.global_repos_namespace.as_deref()).is_some(),
+        match &self.manifests {
+            Some(directory) => Ok(SourceOptions::Directory(directory.clone())),
+            None => Ok(SourceOptions::Cluster(self.cluster.connect_options()?)),
+        }
+    }
+
+    fn archives(&self, budgets: &Budgets) -> Result<ArchiveOptions, Error> {
+        let has_manifests = self.manifests.is_some();
+        let kubeapps_namespace = kubeapps_namespace(self.archives.namespace.as_deref());
+        let allow_loopback = self.fetch.addresses.allow_loopback || has_manifests;
+        Ok(ArchiveOptions {
+            fetcher: self.fetch.fetcher(budgets, allow_loopback)?,
+            fetch_limits: self.fetch.limits(),
+            max_bytes: self.archives.archive_max_bytes,
+            proxy_namespaces: proxy_namespaces(
+                self.archives.allow_tenant_proxies || has_manifests,
+                self.global_repos_namespace.as_deref(),
+                kubeapps_namespace.clone(),
             ),
-        ];
-        match flags.into_iter().find(|(_, is_set)| *is_set) {
-            None => Ok(SourceOptions::Directory(directory.clone())),
-            Some((flag, _)) => Err(Error::Usage(format!(
-                "{flag} requires a cluster and cannot be used with --manifests"
-            ))),
-        }
+            kubeapps_namespace,
+            allowed_directories: self.archives.allow_file_root.clone(),
+        })
     }
 
-    /// Without an API server no caller can be refused, so other hosts can't connect.
-    fn address(&self) -> Result<ListenAddress, Error> {
-        let default = if self.manifests.is_some() {
-            "127.0.0.1:8090"
-        } else {
-            ":8090"
+    fn address(&self) -> Result<CatalogAddress, Error> {
+        let address = match non_empty(self.serve.as_deref()) {
+            None if self.manifests.is_some() => return Ok(CatalogAddress::FreePort),
+            address => address.unwrap_or(DEFAULT_ADDRESS),
         };
-        let address = match &self.serve {
-            Some(address) => address.clone(),
-            None => default.parse()?,
-        };
-        if self.manifests.is_some() && !address.is_loopback() {
-            return Err(Error::Usage(format!(
-                "--serve={address} is reachable from other hosts, and with --manifests everybody sees everything; use 127.0.0.1"
-            )));
-        }
-        Ok(address)
+        fixed_address(address)
     }
-}
-
-impl AccessFlags {
-    fn external_url(&self) -> Result<Option<Url>, Error> {
-        let Some(text) = non_empty(self.external_url.as_deref()) else {
-            return Ok(None);
-        };
-        // The path becomes a pattern of routes.
-        let is_plain_path = |path: &str| {
-            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
-            path.bytes().all(is_plain) && !path.contains("//")
-        };
-        let url = Url::parse(text).ok().filter(|url| {
-            matches!(url.scheme(), "http" | "https")
-                && url.has_host()
-                && url.username().is_empty()
-                && url.password().is_none()
-                && url.query().is_none()
-                && url.fragment().is_none()
-                && is_plain_path(url.path())
-        });
-        let invalid =
-            || Error::Usage("invalid value for --external-url; use https://HOST or https://HOST/PATH".to_owned());
-        url.map(Some).ok_or_else(invalid)
-    }
-
-    fn options(&self, external_url: Option<&Url>) -> AccessOptions {
-        AccessOptions {
-            anonymous: names(&self.anonymous).into_iter().collect(),
-            global_repos_namespace: non_empty(self.global_repos_namespace.as_deref()).map(str::to_owned),
-            external_host: external_url.and_then(Url::host_str).map(str::to_owned),
-            allowed_hosts: names(&self.allowed_hosts),
-            ..AccessOptions::default()
-        }
-    }
-}
-
-fn names(names: &[String]) -> Vec<String> {
-    let names = names.iter().filter_map(|name| non_empty(Some(name)));
-    names.map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -173,7 +172,6 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::serve::access::Visible;
 
     #[derive(Parser)]
     struct Test {
@@ -181,48 +179,27 @@ mod tests {
         serve: Serve,
     }
 
-    fn options(flags: &[&str]) -> Result<ServeOptions, Error> {
-        Test::try_parse_from(["test"].iter().chain(flags))
-            .unwrap()
-            .serve
-            .options()
+    fn address(flags: &[&str]) -> Result<CatalogAddress, Error> {
+        let flags = Test::try_parse_from(["test"].iter().chain(flags)).unwrap().serve;
+        flags.options().map(|options| options.catalog.address)
     }
 
     #[test]
     fn without_an_api_server_only_this_host_may_connect() {
-        assert_eq!(options(&[]).unwrap().address.to_string(), ":8090");
-        let manifests = |more: &[&str]| options(&[&["--manifests=examples"], more].concat());
-        assert_eq!(manifests(&[]).unwrap().address.to_string(), "127.0.0.1:8090");
-        for refused in ["--serve=:8090", "--anonymous=*", "--allowed-hosts=charts.example"] {
+        let all_interfaces = CatalogAddress::Fixed(DEFAULT_ADDRESS.parse().unwrap());
+        assert_eq!(address(&[]), Ok(all_interfaces.clone()));
+        assert_eq!(address(&["--serve="]), Ok(all_interfaces));
+        let manifests = |more: &[&str]| address(&[&["--manifests=examples"], more].concat());
+        assert_eq!(manifests(&[]), Ok(CatalogAddress::FreePort));
+        assert!(manifests(&["--serve=localhost:1"]).is_ok());
+        for refused in [
+            "--serve=:8090",
+            "--serve=here",
+            "--anonymous=*",
+            "--allowed-hosts=charts.example",
+            "--global-repos-namespace=kubeapps",
+        ] {
             assert!(matches!(manifests(&[refused]), Err(Error::Usage(_))), "{refused}");
         }
-    }
-
-    #[test]
-    fn the_external_url_gives_the_host_and_the_path() {
-        let served = options(&["--external-url=https://Charts.example:8443/catalog/"]).unwrap();
-        assert_eq!(served.prefix, "/catalog");
-        assert_eq!(served.access.external_host.as_deref(), Some("charts.example"));
-        assert_eq!(options(&["--external-url=https://charts.example"]).unwrap().prefix, "");
-        assert_eq!(options(&["--external-url="]).unwrap().access.external_host, None);
-        for invalid in [
-            "charts.example",
-            "ftp://charts.example",
-            "https://me:secret@charts.example",
-            "https://charts.example/{path}",
-            "https://charts.example/a?b",
-        ] {
-            let refused = options(&[&format!("--external-url={invalid}")]);
-            assert!(matches!(refused, Err(Error::Usage(_))), "{invalid}");
-        }
-    }
-
-    #[test]
-    fn nothing_is_visible_without_a_token_by_default() {
-        assert!(!options(&[]).unwrap().access.anonymous.contains("default"));
-        let anonymous = options(&["--anonymous=team-a,team-b"]).unwrap().access.anonymous;
-        assert!(anonymous.contains("team-b") && !anonymous.contains("default"));
-        let all = options(&["--anonymous=*"]).unwrap().access.anonymous;
-        assert!(matches!(all, Visible::All));
     }
 }

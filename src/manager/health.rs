@@ -158,6 +158,12 @@ impl ProcessHealth {
         let _ = self.0.caches.set(caches);
     }
 
+    /// Returns true once the first lists are complete.
+    pub(super) fn has_synced(&self) -> bool {
+        let caches = self.0.caches.get();
+        caches.is_some_and(|caches| caches.iter().all(|has_synced| has_synced()))
+    }
+
     pub(super) fn watch_lease(&self, is_known: HealthCondition) {
         // Called once.
         let _ = self.0.is_lease_known.set(is_known);

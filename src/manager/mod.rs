@@ -2,12 +2,14 @@
 //! starts first and ends last, so that probes see the process wait for a database, and see it drain.
 
 pub mod archives;
+mod catalog_server;
 mod database;
 mod debug;
 pub mod gc;
 mod health;
 mod leader;
 pub mod once;
+mod run_catalog;
 pub mod serve;
 pub mod setup;
 pub mod shutdown;
@@ -32,10 +34,13 @@ use crate::controllers::{application, apprepository, oam};
 use crate::runtime::kube_client::{ConnectOptions, connect};
 use crate::server::{Authorize, Info, ListenAddress, LogFilter, ProcessMetrics};
 use crate::trace::SpanMetrics;
+pub use catalog_server::{CatalogAddress, CatalogOptions};
+use catalog_server::{CatalogContext, CatalogMetrics};
 pub use debug::DebugListener;
 use health::{ProcessHealth, Served};
 use leader::Leadership;
 pub use leader::{LeaderElection, LeaseOptions, NAME as LEASE_NAME};
+use run_catalog::RunningCatalog;
 use setup::{ManagerMetrics, Setup};
 use startup::CatalogAccess;
 pub use startup::{DatabaseOptions, PasswordSecret, Patience, lock};
@@ -61,6 +66,8 @@ pub struct Options {
     /// The burst of retries and requeues above the rate.
     pub queue_burst: NonZeroU32,
     pub listeners: Vec<Listener>,
+    /// Serves the catalog in this process.
+    pub catalog: Option<CatalogOptions>,
     pub debug: Option<DebugListener>,
     pub log_filter: Option<Arc<dyn LogFilter>>,
     pub spans: Option<SpanMetrics>,
@@ -95,6 +102,19 @@ pub enum SourceOptions {
     Directory(PathBuf),
 }
 
+impl SourceOptions {
+    /// Returns the same source for requests that have limits of their own.
+    fn without_limits(&self) -> Self {
+        match self {
+            Self::Directory(directory) => Self::Directory(directory.clone()),
+            Self::Cluster(cluster) => Self::Cluster(ConnectOptions {
+                limits: None,
+                ..cluster.clone()
+            }),
+        }
+    }
+}
+
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct Error(String);
@@ -118,6 +138,10 @@ pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), E
     let authorize = authorize_metrics(options, &metrics).await?;
     let prerequisites = metrics.oam.as_ref().map(|oam| &oam.prerequisites);
     let ready = health.ready_checks(options, prerequisites, &shutdown);
+    let mut servers = Servers {
+        reviews: JoinSet::new(),
+        catalog: start_catalog(options, &metrics, &mut registry, &shutdown).await?,
+    };
     let oam = options.oam.as_ref();
     let served = Served {
         listeners: &options.listeners,
@@ -135,9 +159,10 @@ pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), E
     let listening = health::listen(served, &health).await?;
     let debug = debug::listen(options).await;
     let result = match &debug {
-        Ok(_) => lead(options, &metrics, &health, &shutdown).await,
+        Ok(_) => lead(options, &metrics, &health, &shutdown, &mut servers).await,
         Err(error) => Err(error.clone()),
     };
+    servers.end().await;
     if let Ok(Some(debug)) = debug {
         debug.end().await;
     }
@@ -145,14 +170,51 @@ pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), E
     result
 }
 
+/// Servers of others' requests, which end after the work: clients still know this process for a while.
+struct Servers {
+    reviews: JoinSet<()>,
+    catalog: Option<RunningCatalog>,
+}
+
+impl Servers {
+    async fn end_catalog(&mut self) {
+        if let Some(catalog) = self.catalog.take() {
+            catalog.end().await;
+        }
+    }
+
+    async fn end(&mut self) {
+        self.end_catalog().await;
+        while self.reviews.join_next().await.is_some() {}
+    }
+}
+
+/// Starts the server of the catalog, if it is enabled.
+async fn start_catalog(
+    options: &Options,
+    metrics: &ManagerMetrics,
+    registry: &mut Registry,
+    shutdown: &CancellationToken,
+) -> Result<Option<RunningCatalog>, Error> {
+    let Some(catalog) = &options.catalog else {
+        return Ok(None);
+    };
+    let context = CatalogContext {
+        // The number of reviews is limited instead.
+        source: options.source.without_limits(),
+        database: options.database.clone(),
+        cluster_id: options.cluster_id.clone(),
+        budgets: options.budgets.clone(),
+        requests: metrics.requests.clone(),
+        metrics: CatalogMetrics::register(registry, options.budgets.metrics()),
+    };
+    RunningCatalog::start(catalog, context, shutdown).await.map(Some)
+}
+
 async fn authorize_metrics(options: &Options, metrics: &ManagerMetrics) -> Result<Option<Authorize>, Error> {
-    match &options.source {
-        SourceOptions::Cluster(cluster) if options.metrics_auth => {
-            // The number of reviews is limited instead.
-            let unlimited = ConnectOptions {
-                limits: None,
-                ..cluster.clone()
-            };
+    // The number of reviews is limited instead.
+    match options.source.without_limits() {
+        SourceOptions::Cluster(unlimited) if options.metrics_auth => {
             let client = connect(&unlimited, &metrics.requests)
                 .await
                 .map_err(Error::from_display)?;
@@ -162,13 +224,13 @@ async fn authorize_metrics(options: &Options, metrics: &ManagerMetrics) -> Resul
     }
 }
 
-/// Runs the controllers, and then releases the Lease: no work of this process is in progress when another takes over. Servers
-/// end after that, since clients still know this process for a while.
+/// Runs the controllers, and then releases the Lease: no work of this process is in progress when another takes over.
 async fn lead(
     options: &Options,
     metrics: &ManagerMetrics,
     health: &ProcessHealth,
     shutdown: &CancellationToken,
+    servers: &mut Servers,
 ) -> Result<(), Error> {
     let leadership = Leadership::new(options, &metrics.requests, &metrics.leader_election);
     let Some(leadership) = shutdown.run_until_cancelled(leadership).await else {
@@ -179,10 +241,8 @@ async fn lead(
     if let Some(is_known) = leadership.is_known() {
         health.watch_lease(is_known);
     }
-    let mut servers = JoinSet::new();
-    let result = set_up_and_run(options, metrics, health, shutdown, &mut leadership, &mut servers).await;
+    let result = set_up_and_run(options, metrics, health, shutdown, &mut leadership, servers).await;
     leadership.release().await;
-    while servers.join_next().await.is_some() {}
     result
 }
 
@@ -193,7 +253,7 @@ async fn set_up_and_run(
     health: &ProcessHealth,
     shutdown: &CancellationToken,
     leadership: &mut Leadership,
-    servers: &mut JoinSet<()>,
+    servers: &mut Servers,
 ) -> Result<(), Error> {
     if options.uses_sqlite() {
         health.stand_by(leadership.is_candidate());
@@ -237,9 +297,14 @@ async fn set_up_and_run(
         .for_each(|controller| manager.add(controller));
     let open = database.as_mut().map(|(catalog, identity)| (catalog, &*identity));
     for serve in manager.take_servers() {
-        servers.spawn(serve(shutdown.clone()));
+        servers.reviews.spawn(serve(shutdown.clone()));
+    }
+    if let Some(catalog) = &servers.catalog {
+        catalog.announce_after_first_attempts(health.clone(), setup.context.queue.clone());
     }
     let result = manager.run(metrics, health, shutdown, leadership, open).await;
+    // SQLite completes its file when the last connection is closed, if that may write.
+    servers.end_catalog().await;
     if let Some((database, _)) = database {
         close(&database.catalog).await;
         drop(database.lock);

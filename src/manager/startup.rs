@@ -141,12 +141,7 @@ pub(super) async fn open(
         (Some(secret), Source::Cluster(client)) => Some((secret.clone(), client.clone())),
         _ => None,
     };
-    let password = match &secret {
-        Some((secret, client)) if options.login.password.is_none() => {
-            Some(read_password(secret, client, patience).await?)
-        }
-        _ => None,
-    };
+    let password = password(options, source, patience).await?;
     let mut settings = options.settings(password).map_err(Error::from_display)?;
     settings.metrics = metrics.clone();
     if access == CatalogAccess::Read {
@@ -241,6 +236,20 @@ async fn retry_tables(catalog: Catalog) {
     match ensured {
         Ok(_) => std::future::pending().await,
         Err(error) => tracing::error!(%error, "failed to set up the database"),
+    }
+}
+
+/// Returns the password of the Secret, if one is needed.
+pub(super) async fn password(
+    options: &DatabaseOptions,
+    source: &Source,
+    patience: Patience,
+) -> Result<Option<Password>, Error> {
+    match (&options.password_secret, source) {
+        (Some(secret), Source::Cluster(client)) if options.login.password.is_none() => {
+            read_password(secret, client, patience).await.map(Some)
+        }
+        _ => Ok(None),
     }
 }
 

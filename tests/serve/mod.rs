@@ -9,6 +9,7 @@ mod isolation;
 mod limits;
 mod lists;
 mod memory;
+mod process;
 mod responses;
 
 use reqwest::header::HeaderMap;
@@ -63,15 +64,13 @@ impl Answer {
 impl Serving {
     /// Starts it without waiting until it is ready.
     fn begin(database_url: &str, flags: &[&str]) -> Self {
-        portolan::http::install_crypto_provider();
         let address = format!("127.0.0.1:{}", free_port());
         let mut command = command(["serve", "--serve", &address, "--database-url", database_url]);
         command.args(flags);
-        let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build();
         Self {
             portolan: Portolan::start(command),
             url: format!("http://{address}"),
-            client: client.unwrap(),
+            client: client(),
         }
     }
 
@@ -123,6 +122,12 @@ impl Serving {
     async fn names(&self, path: &str) -> Vec<String> {
         names(&self.json(path).await)
     }
+}
+
+fn client() -> reqwest::Client {
+    portolan::http::install_crypto_provider();
+    let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build();
+    client.unwrap()
 }
 
 fn names(list: &Value) -> Vec<String> {

@@ -136,7 +136,8 @@ impl Catalog {
         if error.is_refused_login() {
             self.0.refused_logins.send_modify(|count| *count += 1);
         }
-        if error.is_read_only_server() {
+        // A read-only handle may be meant to use a standby, and has nothing to write elsewhere.
+        if error.is_read_only_server() && self.0.writable {
             let generation = self.0.pools.generation();
             generation.retire_all();
             if generation.is_futile() {

@@ -1,9 +1,12 @@
 //! The settings of syncs: limits of downloads, and the content to import.
 
-use std::{num::NonZeroU32, path::PathBuf, time::Duration};
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::non_empty;
 use super::parse::{bytes, positive_duration};
 use super::resources::ResourceFlags;
 use crate::budget::Budgets;
@@ -11,6 +14,7 @@ use crate::catalog::FilesMode;
 use crate::cmd::{Error, failed_to};
 use crate::controllers::apprepository::SyncOptions;
 use crate::controllers::apprepository::chart_files::{self, icon_decoder};
+use crate::controllers::apprepository::spec::ProxyNamespaces;
 use crate::controllers::apprepository::sync::filter_process::FilterProcesses;
 use crate::controllers::apprepository::sync::object_limits::ObjectLimits;
 use crate::helm::archive;
@@ -86,12 +90,7 @@ impl FetchFlags {
         lowered.iter().for_each(|lowered| tracing::warn!("{lowered}"));
         Ok(SyncOptions {
             fetcher: self.fetcher(&budgets, self.addresses.allow_loopback || is_local)?,
-            fetch_limits: FetchLimits {
-                max_bytes: self.index_max_bytes,
-                connect: self.connect_timeout,
-                stall: self.stall_timeout,
-                total: self.fetch_timeout,
-            },
+            fetch_limits: self.limits(),
             verify_delta: content.verify_delta,
             check_digests: content.oci_check_digests,
             keep_removed: content.keep_removed_versions,
@@ -102,17 +101,30 @@ impl FetchFlags {
         })
     }
 
-    /// Returns the HTTP client. `allow_loopback` is true if only the operator chooses the URLs.
-    pub fn fetcher(&self, budgets: &Budgets, allow_loopback: bool) -> Result<Fetcher, Error> {
-        if let Some(directory) = self.spool_dir.as_ref().filter(|directory| !directory.is_dir()) {
-            return Err(Error::Usage(format!(
+    pub fn spool_dir(&self) -> Result<Option<&Path>, Error> {
+        match self.spool_dir.as_deref() {
+            Some(directory) if !directory.is_dir() => Err(Error::Usage(format!(
                 "invalid value for --spool-dir: {} is not a directory",
                 directory.display()
-            )));
+            ))),
+            directory => Ok(directory),
         }
+    }
+
+    pub fn limits(&self) -> FetchLimits {
+        FetchLimits {
+            max_bytes: self.index_max_bytes,
+            connect: self.connect_timeout,
+            stall: self.stall_timeout,
+            total: self.fetch_timeout,
+        }
+    }
+
+    /// Returns the HTTP client. `allow_loopback` is true if only the operator chooses the URLs.
+    pub fn fetcher(&self, budgets: &Budgets, allow_loopback: bool) -> Result<Fetcher, Error> {
         let settings = http::Settings {
             user_agent: self.user_agent(),
-            spool_dir: self.spool_dir.clone(),
+            spool_dir: self.spool_dir()?.map(Path::to_owned),
             spool: budgets.spool.clone(),
             requests_per_second: self.host_requests_per_second,
             burst: self.host_burst,
@@ -123,6 +135,15 @@ impl FetchFlags {
         };
         Fetcher::new(settings).map_err(failed_to("create the HTTP client"))
     }
+}
+
+/// Returns the namespaces whose proxies are used. Only the operator writes a directory of manifests.
+pub fn proxy_namespaces(are_all_allowed: bool, global: Option<&str>, kubeapps: String) -> ProxyNamespaces {
+    if are_all_allowed {
+        return ProxyNamespaces::All;
+    }
+    let global = non_empty(global).map(str::to_owned);
+    ProxyNamespaces::Only(global.into_iter().chain([kubeapps]).collect())
 }
 
 #[derive(Args, Clone, Debug)]

@@ -12,6 +12,7 @@ pub mod leader;
 pub mod parse;
 pub mod program_name;
 pub mod resources;
+pub mod serve;
 pub mod traces;
 pub mod vela;
 

@@ -2,6 +2,7 @@ mod jobs;
 pub mod kubevela;
 mod options;
 mod process;
+mod serve;
 
 use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
@@ -16,6 +17,7 @@ use crate::cmd::flags::jobs::JobFlags;
 use crate::cmd::flags::leader::LeaderElectionFlags;
 use crate::cmd::flags::parse::{boolean, duration, positive_duration, seconds};
 use crate::cmd::flags::resources::ResourceFlags;
+use crate::cmd::flags::serve::ServeFlags;
 use crate::cmd::flags::traces::TraceFlags;
 use crate::cmd::logging::{Logging, Traces};
 use crate::cmd::output::progress;
@@ -125,6 +127,12 @@ pub struct Run {
     /// Polling interval for component kinds that cannot be watched, in seconds or as 2m
     #[arg(long, value_name = "DURATION", default_value = "120", value_parser = seconds, help_heading = "Applications")]
     pub sync_period: Duration,
+    /// Address at which this process serves the catalog, as `portolan serve` does: HOST:PORT, or :PORT for all interfaces (default:
+    /// none; with --manifests 127.0.0.1:8090, or another free port). Empty turns it off
+    #[arg(long, value_name = "ADDRESS", help_heading = "Catalog")]
+    pub serve: Option<String>,
+    #[command(flatten)]
+    pub catalog: ServeFlags,
     #[command(flatten)]
     pub service: ServiceFlags,
     #[command(flatten)]

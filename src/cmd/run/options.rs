@@ -2,10 +2,11 @@ use super::{ControllerName, Run};
 use crate::budget::Budgets;
 use crate::cmd::Error;
 use crate::cmd::flags::cluster::{kubeapps_namespace, lease_namespace};
+use crate::cmd::flags::fetch::proxy_namespaces;
 use crate::cmd::flags::resources::ResourceFlags;
 use crate::cmd::flags::{count, non_empty};
 use crate::controllers::apprepository::running_syncs::RunningSyncs;
-use crate::controllers::apprepository::spec::{Defaults, ProxyNamespaces};
+use crate::controllers::apprepository::spec::Defaults;
 use crate::controllers::{application, apprepository, oam};
 use crate::manager::{Options, SourceOptions};
 use crate::runtime::cron::Intervals;
@@ -33,6 +34,7 @@ impl Run {
         }
         Ok(Options {
             source: self.source()?,
+            catalog: self.catalog_server(apprepository.as_ref())?,
             apprepository,
             application,
             oam,
@@ -137,14 +139,18 @@ impl Run {
             workers: count(syncing.sync_workers),
             files_workers: count(syncing.files_workers),
             namespace: self.watch_namespace().or(only_kubeapps).map(str::to_owned),
-            kubeapps_namespace,
             defaults: Defaults {
                 crontab,
                 intervals,
                 min_interval: syncing.min_interval,
                 index_max_bytes: self.fetch.index_max_bytes,
-                proxy_namespaces: self.proxy_namespaces(),
+                proxy_namespaces: proxy_namespaces(
+                    self.allow_tenant_proxies || self.manifests.is_some(),
+                    self.global_repos_namespace.as_deref(),
+                    kubeapps_namespace.clone(),
+                ),
             },
+            kubeapps_namespace,
             chart_files: self.content.settings(&sync.objects),
             sync,
             import_after_sync: !syncing.once,
@@ -157,15 +163,5 @@ impl Run {
             running: RunningSyncs::default(),
             jobs: self.jobs()?,
         })
-    }
-
-    /// Returns the namespaces whose proxies are used. Only the operator writes a directory of manifests.
-    fn proxy_namespaces(&self) -> ProxyNamespaces {
-        if self.allow_tenant_proxies || self.manifests.is_some() {
-            return ProxyNamespaces::All;
-        }
-        let global = non_empty(self.global_repos_namespace.as_deref()).map(str::to_owned);
-        let kubeapps = kubeapps_namespace(self.namespace.as_deref());
-        ProxyNamespaces::Only(global.into_iter().chain([kubeapps]).collect())
     }
 }

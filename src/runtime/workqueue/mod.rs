@@ -217,6 +217,12 @@ impl<K: Item> Queue<K> {
         self.shared.lock().ready.starved_namespaces(class)
     }
 
+    /// Returns true if no key of the class is ready or in processing; delayed keys are not counted.
+    #[must_use]
+    pub fn is_idle(&self, class: &str) -> bool {
+        self.shared.lock().ready.is_idle(class)
+    }
+
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

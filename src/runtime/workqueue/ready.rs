@@ -76,6 +76,12 @@ impl<K: Item> Ready<K> {
         self.classes.get(class).map_or(0, ClassQueue::starved_namespaces)
     }
 
+    /// Returns true if no key of the class is queued or in processing.
+    pub(super) fn is_idle(&self, class: &str) -> bool {
+        let is_idle = |class: &ClassQueue<K>| class.order.len() == 0 && class.processing.total == 0;
+        self.classes.get(class).is_none_or(is_idle)
+    }
+
     pub(super) fn is_dirty(&self, key: &K) -> bool {
         self.dirty.contains_key(key)
     }

@@ -32,6 +32,19 @@ async fn a_key_is_not_dequeued_while_it_is_processed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_class_is_idle_without_ready_keys_and_keys_in_processing() {
+    let queue = queue(&[]);
+    assert!(queue.is_idle("a"));
+    queue.add(name("a"), Priority::USER);
+    assert!(!queue.is_idle("a") && queue.is_idle("b"));
+    let claim = take(&queue).unwrap();
+    assert!(!queue.is_idle("a"));
+    drop(claim);
+    queue.add_after(name("a"), SECOND, Priority::USER);
+    assert!(queue.is_idle("a"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_full_class_delays_no_other_class_and_resumes_with_free_capacity() {
     let queue = queue(&[("a", 2)]);
     for key in ["a1", "a2", "a3", "b1"] {
