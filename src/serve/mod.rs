@@ -10,8 +10,8 @@
 
 pub mod access;
 mod api;
-pub mod limits;
 pub mod helm;
+pub mod limits;
 mod links;
 pub mod live;
 pub mod memory;

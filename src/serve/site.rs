@@ -30,7 +30,8 @@ pub struct SiteOptions {
     pub metrics: ServeMetrics,
     pub limits: RequestLimits,
     pub trusted_proxies: TrustedProxies,
-    /// Memory and CPU permits of rows.
+    pub helm: HelmOptions,
+    /// Memory and CPU permits of rows and renderings.
     pub budgets: Budgets,
 }
 

@@ -99,7 +99,10 @@ impl Snapshot {
         let mut old = std::mem::take(&mut self.repositories);
         let repositories = found.keys.into_iter().map(|keys| {
             let repository = match old.remove(&keys.name) {
-                Some(repository) => Repository { keys, ..repository },
+                Some(mut repository) => {
+                    repository.keys = keys;
+                    repository
+                }
                 None => Repository::unread(keys),
             };
             (repository.keys.name.clone(), repository)
@@ -144,15 +147,12 @@ impl Snapshot {
     }
 
     /// Replaces the charts of a repository that is still there. [`Self::trim`] is due afterwards.
-    pub(super) fn insert(&mut self, read: Repository) {
+    pub(super) fn insert(&mut self, mut read: Repository) {
         self.attempts += 1;
         if let Some(repository) = self.repositories.get_mut(&read.keys.name) {
-            let keys = repository.keys.clone();
-            *repository = Repository {
-                keys,
-                attempt: self.attempts,
-                ..read
-            };
+            read.keys = repository.keys.clone();
+            read.attempt = self.attempts;
+            *repository = read;
         }
     }
 
