@@ -229,7 +229,7 @@ async fn settings_become_flags_of_the_serving_process_unless_they_are_defaults()
 async fn the_deployment_shares_the_settings_of_the_cluster_and_of_outgoing_requests() {
     let shared =
         "--set=globalReposNamespace=all,database.clusterId=east,database.pooler=transaction,watchNamespace=team";
-    let outgoing = "--set=serve.archives=proxy,kubeappsNamespace=apps,allowPrivateNetworks=false,allowLoopback=true,\
+    let outgoing = "--set=serve.archives=proxy,kubeappsNamespace=apps,allowPrivateNetworks=false,allowTenantProxies=true,\
                     limits.hostBurst=5,serve.extraArgs={--apiserver=https://a}";
     let flags = |objects: &[Value]| arguments(container(objects, SERVE))[2..].join(" ");
     let redirecting = objects(&[POSTGRES, shared, outgoing, "--set=serve.archives=redirect"]).await;
@@ -242,7 +242,7 @@ async fn the_deployment_shares_the_settings_of_the_cluster_and_of_outgoing_reque
     assert_eq!(
         flags(&proxying),
         format!(
-            "--archives=proxy {common} --allow-private-networks=false --allow-loopback --host-burst=5 --apiserver=https://a"
+            "--archives=proxy {common} --allow-private-networks=false --allow-tenant-proxies --host-burst=5 --apiserver=https://a"
         )
     );
     let serving = container(&proxying, SERVE);

@@ -98,6 +98,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $flags := list -}}
 {{- if not .Values.allowPrivateNetworks -}}{{- $flags = append $flags "--allow-private-networks=false" -}}{{- end -}}
 {{- if .Values.allowLoopback -}}{{- $flags = append $flags "--allow-loopback" -}}{{- end -}}
+{{- if .Values.allowTenantProxies -}}{{- $flags = append $flags "--allow-tenant-proxies" -}}{{- end -}}
 {{- with .Values.limits -}}
 {{- if ne (int .hostRequestsAtOnce) 8 -}}{{- $flags = append $flags (printf "--host-requests-at-once=%d" (int .hostRequestsAtOnce)) -}}{{- end -}}
 {{- if ne (int .hostRequestsPerSecond) 50 -}}{{- $flags = append $flags (printf "--host-requests-per-second=%d" (int .hostRequestsPerSecond)) -}}{{- end -}}
