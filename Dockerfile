@@ -46,6 +46,6 @@ ENV MALLOC_MMAP_THRESHOLD_=1048576
 # Numeric, so that the kubelet can verify runAsNonRoot.
 USER 65532:65532
 WORKDIR /var/lib/portolan
-EXPOSE 8080
+EXPOSE 8080 8090
 ENTRYPOINT ["/usr/local/bin/portolan"]
 CMD ["run", "--listen=:8080"]

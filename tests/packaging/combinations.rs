@@ -8,7 +8,7 @@ use super::values::{pod, rendered};
 use super::{KUBE_VERSION, chart, documents, helm, helm_output};
 
 /// Returns the error of a rendering, or nothing if it succeeds.
-async fn refusal(settings: &[&str]) -> Option<String> {
+pub async fn refusal(settings: &[&str]) -> Option<String> {
     let arguments = ["template", "try", &chart(), KUBE_VERSION];
     let output = helm(&[&arguments, settings].concat()).await;
     (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).into_owned())
@@ -181,10 +181,13 @@ async fn names_that_look_like_numbers_stay_texts() {
             "nameOverride={name},fullnameOverride={name},kubeappsNamespace={name},serviceAccount.name={name},\
              priorityClassName={name},database.passwordSecret.name={name},database.passwordSecret.key={name},\
              imagePullSecrets[0].name={name},podLabels.a={name},executor.mode=job,database.url=postgres://db/charts,\
-             initialRepos[0].name={name},initialRepos[0].url=https://charts.example.com,initialRepos[0].caCert=-----BEGIN c"
+             initialRepos[0].name={name},initialRepos[0].url=https://charts.example.com,initialRepos[0].caCert=-----BEGIN c,\
+             serve.database.existingSecret={name},serve.database.existingSecretKey={name},serve.ingress.className={name},\
+             serve.ingress.tlsSecret={name},serve.podLabels.a={name},serve.externalUrl=https://charts.example.com/{name}"
         );
         let others = "--set=rbac.secrets=false,networkPolicy.enabled=true,metrics.prometheusRule.enabled=true,\
-                      metrics.dashboard.enabled=true,leaderElection.enabled=true,replicas=2";
+                      metrics.dashboard.enabled=true,leaderElection.enabled=true,replicas=2,serve.enabled=true,\
+                      serve.archives=proxy,serve.ingress.enabled=true,serve.networkPolicy.from[0].ipBlock.cidr=10.0.0.0/8";
         let arguments = [
             "template",
             name,

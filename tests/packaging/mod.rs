@@ -10,6 +10,7 @@ mod permissions;
 mod readme;
 mod release;
 mod rights;
+mod serve;
 mod uninstalling;
 mod values;
 mod vela;
@@ -30,7 +31,7 @@ use crate::support::{helm, project, target_dir};
 const KUBE_VERSION: &str = "--kube-version=1.35.4";
 
 /// Settings that cover the branches of the templates.
-const SETTINGS: [&[&str]; 18] = [
+const SETTINGS: [&[&str]; 21] = [
     &[],
     &[
         "--set=oam.enabled=true,oam.definitions.install=true,oam.definitions.namespace=kube-public",
@@ -108,26 +109,61 @@ const SETTINGS: [&[&str]; 18] = [
         "--set=extraVolumes[0].name=ca,extraVolumes[0].secret.secretName=ca",
         "--set=extraVolumeMounts[0].name=ca,extraVolumeMounts[0].mountPath=/etc/ca",
     ],
+    &[
+        "--set=serve.enabled=true,serve.archives=proxy,serve.externalUrl=http://charts.example.com:8080,metrics.port=9090",
+        "--set=serve.trustedProxies={10.0.0.0/8,fd00::1},serve.rate=5,serve.burst=6,serve.connections=2,serve.catalogMemory=32Mi",
+        "--set=serve.ingress.enabled=true,metrics.serviceMonitor.enabled=true,networkPolicy.enabled=true",
+        "--set-json=networkPolicy.metricsFrom=[{\"podSelector\":{}}]",
+        "--set-json=serve.networkPolicy.from=[{\"namespaceSelector\":{}}]",
+    ],
+    &[
+        "--set=serve.enabled=true,serve.replicas=2,database.existingSecret=postgres,database.pooler=transaction",
+        "--set=serve.database.existingSecret=reader,serve.anonymous={default},serve.allowedHosts={charts},database.clusterId=a",
+        "--set=serve.externalUrl=https://charts.example.com/catalog,serve.service.port=80,globalReposNamespace=kube-public",
+        "--set=serve.ingress.enabled=true,serve.ingress.className=public,serve.ingress.tlsSecret=charts",
+        "--set=serve.ingress.annotations.a=b,serve.service.annotations.a=b,serve.httpRoute.annotations.a=b",
+        "--set=serve.httpRoute.enabled=true,serve.httpRoute.parentRefs[0].name=public,metrics.serviceMonitor.enabled=true",
+        "--set=networkPolicy.enabled=true",
+        "--set-json=networkPolicy.metricsFrom=[{\"podSelector\":{}}]",
+        "--set-json=serve.networkPolicy.from=[{\"namespaceSelector\":{}}]",
+        "--set-json=serve.networkPolicy.egress=[{\"ports\":[{\"port\":5432,\"protocol\":\"TCP\"}]}]",
+    ],
+    &[
+        "--set=serve.enabled=true,serve.archives=proxy,serve.spool.limit=1Gi,serve.anonymous={*}",
+        "--set=database.url=postgres://db/charts,database.passwordSecret.name=postgres",
+        "--set=watchNamespace=default,kubeappsNamespace=kube-public,allowPrivateNetworks=false,limits.hostBurst=5",
+        "--set=serve.serviceAccount.create=false,serve.serviceAccount.name=reader,metrics.podMonitor.enabled=true",
+        "--set=serve.extraArgs={--apiserver=https://a},serve.extraEnv[0].name=HTTPS_PROXY,serve.extraEnv[0].value=http://proxy",
+        "--set=serve.podAnnotations.a=b,serve.podLabels.crew=small",
+        "--set-json=serve.affinity={\"podAntiAffinity\":{\"preferredDuringSchedulingIgnoredDuringExecution\":[]}}",
+        "--set=serve.extraVolumes[0].name=ca,serve.extraVolumes[0].secret.secretName=ca",
+        "--set=serve.extraVolumeMounts[0].name=ca,serve.extraVolumeMounts[0].mountPath=/etc/ca",
+    ],
 ];
 
-/// Returns CRDs in place of those of the Prometheus Operator, which are not tested here.
-fn monitoring_crds() -> impl Iterator<Item = CustomResourceDefinition> {
+/// Returns CRDs in place of those of the Prometheus Operator and the Gateway API, which are not tested here.
+fn foreign_crds() -> impl Iterator<Item = CustomResourceDefinition> {
     let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    ["PodMonitor", "PrometheusRule", "ServiceMonitor"]
+    let monitoring = ["PodMonitor", "PrometheusRule", "ServiceMonitor"].map(|kind| ("monitoring.coreos.com", kind));
+    let all = monitoring
         .into_iter()
-        .map(move |kind| {
-            let (group, plural) = ("monitoring.coreos.com", format!("{}s", kind.to_lowercase()));
-            let version =
-                json!({ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } });
-            let crd = json!({
-                "metadata": { "name": format!("{plural}.{group}") },
-                "spec": {
-                    "group": group, "scope": "Namespaced", "names": { "kind": kind, "plural": plural },
-                    "versions": [version],
-                }
-            });
-            serde_json::from_value(crd).unwrap()
-        })
+        .chain([("gateway.networking.k8s.io", "HTTPRoute")]);
+    all.map(move |(group, kind)| {
+        let plural = format!("{}s", kind.to_lowercase());
+        let version = json!({ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } });
+        let crd = json!({
+            "metadata": {
+                "name": format!("{plural}.{group}"),
+                // Required of groups below k8s.io.
+                "annotations": { "api-approved.kubernetes.io": "unapproved, for tests" },
+            },
+            "spec": {
+                "group": group, "scope": "Namespaced", "names": { "kind": kind, "plural": plural },
+                "versions": [version],
+            }
+        });
+        serde_json::from_value(crd).unwrap()
+    })
 }
 
 /// Returns a helm command with administrator permissions in the shared control plane.
@@ -167,7 +203,7 @@ async fn helm_lint_accepts_all_settings() {
 #[tokio::test]
 async fn rendered_objects_are_accepted_by_the_api_server() {
     let control_plane = control_plane().await;
-    for crd in portolan::api::crds().into_iter().chain(monitoring_crds()) {
+    for crd in portolan::api::crds().into_iter().chain(foreign_crds()) {
         control_plane.install_crd(&crd).await;
     }
     let namespace = control_plane.namespace().await;

@@ -1,6 +1,7 @@
 //! The exact permissions of each setting of the chart.
 
 mod features;
+mod serve;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,13 +9,18 @@ use portolan::controllers::application::kinds::{DEFAULT, PROTECTED};
 use portolan::runtime::leader_election::MAX_SHARDS;
 use serde_json::Value;
 
+use super::release::{CONTROLLER, SERVE};
 use super::{KUBE_VERSION, chart, documents, helm_output};
 use crate::support::control_plane::control_plane;
 use crate::support::process::ScratchDir;
 use crate::support::project;
 
-/// Returns the rules of Portolan's roles as `resource: verbs`, by role and namespace.
+/// Returns the rules of the controller's roles as `resource: verbs`, by role and namespace.
 async fn permissions(settings: &[&str]) -> BTreeMap<String, Vec<String>> {
+    permissions_of(CONTROLLER, settings).await
+}
+
+async fn permissions_of(account: &str, settings: &[&str]) -> BTreeMap<String, Vec<String>> {
     let arguments = [
         "template",
         "portolan",
@@ -33,7 +39,11 @@ async fn permissions(settings: &[&str]) -> BTreeMap<String, Vec<String>> {
     for binding in of_kind("RoleBinding") {
         let (kind, name) = (&binding["roleRef"]["kind"], &binding["roleRef"]["name"]);
         let namespace = &binding["metadata"]["namespace"];
-        assert_eq!(binding["subjects"][0]["name"], "portolan");
+        let subject = binding["subjects"][0]["name"].as_str().unwrap();
+        assert!([CONTROLLER, SERVE].contains(&subject), "{binding}");
+        if subject != account {
+            continue;
+        }
         assert_eq!(binding["kind"], format!("{}Binding", kind.as_str().unwrap()));
         if name == "cluster-admin" {
             permissions.insert("cluster-admin".to_owned(), vec!["*: *".to_owned()]);

@@ -14,6 +14,11 @@ use crate::support::control_plane::control_plane;
 use crate::support::eventually::{SOON, eventually};
 use crate::support::portolan::{command, run};
 
+/// The controller's Deployment, and its service account.
+pub const CONTROLLER: &str = "portolan";
+/// The Deployment of `portolan serve`, and its service account.
+pub const SERVE: &str = "portolan-serve";
+
 /// Creates a namespace that admits only restricted pods.
 pub async fn restricted_namespace() -> String {
     let control_plane = control_plane().await;
@@ -54,23 +59,37 @@ pub async fn container(namespace: &str, database_url: &str) -> Command {
 
 /// Same, with the address of the API server or a proxy in front of it.
 pub async fn container_for(namespace: &str, server: &str, database_url: &str) -> Command {
-    let mut pod = pod(namespace).await;
-    let mut command = process(namespace, pod.containers.remove(0), server).await;
+    container_of(CONTROLLER, namespace, server, database_url).await
+}
+
+/// Same, for one of the Deployments of the release.
+pub async fn container_of(deployment: &str, namespace: &str, server: &str, database_url: &str) -> Command {
+    let mut pod = pod_of(deployment, namespace).await;
+    let account = pod.service_account_name.expect("a service account");
+    let mut command = process_as(&account, namespace, pod.containers.remove(0), server).await;
     command.env("PORTOLAN_DATABASE_URL", database_url);
     command
 }
 
-/// Returns the pod of the release's Deployment.
+/// Returns the pod of the controller's Deployment.
 pub async fn pod(namespace: &str) -> PodSpec {
+    pod_of(CONTROLLER, namespace).await
+}
+
+async fn pod_of(deployment: &str, namespace: &str) -> PodSpec {
     let deployments: Api<Deployment> = Api::namespaced(control_plane().await.client().await, namespace);
-    let deployment = deployments.get("portolan").await.unwrap();
+    let deployment = deployments.get(deployment).await.unwrap();
     deployment.spec.unwrap().template.spec.unwrap()
 }
 
-/// A container's command with a token of the release's service account.
+/// A container's command with a token of the controller's service account.
 pub async fn process(namespace: &str, container: Container, server: &str) -> Command {
+    process_as(CONTROLLER, namespace, container, server).await
+}
+
+async fn process_as(account: &str, namespace: &str, container: Container, server: &str) -> Command {
     let control_plane = control_plane().await;
-    let token = control_plane.token_for(namespace, "portolan").await;
+    let token = control_plane.token_for(namespace, account).await;
     let environment: BTreeMap<String, String> = container
         .env
         .unwrap_or_default()

@@ -119,9 +119,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $seconds -}}
 {{- end -}}
 
-{{/* Time in which a pod ends: --drain-timeout, and the time to release what it holds. */}}
+{{/* Time in which a pod ends: --drain-timeout, or the 25 s of responses to the catalog's callers, and the time to release what it holds. */}}
 {{- define "portolan.gracePeriod" -}}
-{{- include "portolan.seconds" .Values.drainTimeout | float64 | ceil | int | add 15 -}}
+{{- $drain := include "portolan.seconds" .Values.drainTimeout | float64 | ceil | int -}}
+{{- if include "portolan.serveEmbedded" . -}}{{- $drain = max $drain 25 -}}{{- end -}}
+{{- add $drain 15 -}}
 {{- end -}}
 
 {{/* "true" if repositories may be synced by Jobs. */}}

@@ -36,6 +36,7 @@
 {{- include "portolan.validateTimes" . -}}
 {{- include "portolan.validatePod" . -}}
 {{- include "portolan.validateMonitoring" . -}}
+{{- include "portolan.validateServe" . -}}
 {{- range .Values.initialRepos -}}
 {{- include "portolan.validateRepository" (list $ .) -}}
 {{- end -}}

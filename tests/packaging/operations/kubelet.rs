@@ -85,7 +85,10 @@ async fn start(control_plane: &ControlPlane, pod: &Pod) -> Running {
     let container = &pod.spec.as_ref().expect("a pod has a spec").containers[0];
     let mut process = process(control_plane, pod, container).await;
     let mut arguments = container.args.iter().flatten();
-    if arguments.next().is_some_and(|argument| argument == "run") {
+    if arguments
+        .next()
+        .is_some_and(|argument| argument == "run" || argument == "serve")
+    {
         return Running::Service(Portolan::start(process));
     }
     Running::Task(process.spawn().expect("the binary can be run"))

@@ -5,6 +5,7 @@ mod applications;
 mod jobs;
 mod repositories;
 mod requests;
+mod serve;
 mod shards;
 
 use std::collections::BTreeSet;
@@ -48,25 +49,28 @@ fn texts(value: &Value) -> Vec<String> {
     values.map(|value| value.as_str().unwrap().to_owned()).collect()
 }
 
-/// Returns what the roles among `objects` grant through their bindings.
-fn grants(objects: &[Value]) -> BTreeSet<Grant> {
-    let bindings = objects
-        .iter()
-        .filter(|object| object["kind"].as_str().unwrap().ends_with("RoleBinding"));
-    let mut grants = BTreeSet::new();
-    for binding in bindings {
+/// Returns the roles among `objects` that are bound to a service account.
+fn roles_of<'a>(account: &str, objects: &'a [Value]) -> Vec<&'a Value> {
+    let bindings = objects.iter().filter(|object| {
+        object["kind"].as_str().unwrap().ends_with("RoleBinding") && object["subjects"][0]["name"] == account
+    });
+    let role = |binding: &Value| {
         let (kind, name) = (&binding["roleRef"]["kind"], &binding["roleRef"]["name"]);
         let namespace = &binding["metadata"]["namespace"];
         let is_role = |object: &&Value| {
             (&object["kind"], &object["metadata"]["name"]) == (kind, name)
                 && &object["metadata"]["namespace"] == namespace
         };
-        let role = objects.iter().find(is_role).expect("the bound role");
-        for rule in role["rules"].as_array().unwrap() {
-            grants.extend(expand(rule, namespace.as_str()));
-        }
-    }
-    grants
+        objects.iter().find(is_role).expect("the bound role")
+    };
+    bindings.map(role).collect()
+}
+
+/// Returns what a role grants in its namespace, or in all.
+fn grants_of(role: &Value) -> BTreeSet<Grant> {
+    let namespace = role["metadata"]["namespace"].as_str();
+    let rules = role["rules"].as_array().unwrap();
+    rules.iter().flat_map(|rule| expand(rule, namespace)).collect()
 }
 
 fn expand(rule: &Value, namespace: Option<&str>) -> Vec<Grant> {
@@ -151,14 +155,19 @@ fn is_of_former_shards(grant: &Grant) -> bool {
     grant.resource == "coordination.k8s.io/leases" && grant.verb == "get" && grant.name.as_ref().is_some_and(is_later)
 }
 
-/// Waits until each right of the release was used, without those of `exceptions`, and asserts that no other was
+/// Waits until each right of the controller was used, without those of `exceptions`, and asserts that no other was
 /// requested.
 async fn compare(namespace: &str, proxy: &FaultProxy, exceptions: impl Fn(&Grant) -> bool) {
+    compare_of(release::CONTROLLER, namespace, proxy, exceptions).await;
+}
+
+/// Same, for a service account of the release.
+async fn compare_of(account: &str, namespace: &str, proxy: &FaultProxy, exceptions: impl Fn(&Grant) -> bool) {
     let is_excepted =
         |grant: &Grant| exceptions(grant) || is_of_former_shards(grant) || is_optional(&grant.verb, &grant.resource);
-    let (excepted, grants): (BTreeSet<Grant>, BTreeSet<Grant>) = grants(&release::objects(namespace).await)
-        .into_iter()
-        .partition(is_excepted);
+    let objects = release::objects(namespace).await;
+    let granted = roles_of(account, &objects).into_iter().flat_map(grants_of);
+    let (excepted, grants): (BTreeSet<Grant>, BTreeSet<Grant>) = granted.partition(is_excepted);
     eventually(SOON, "each right to be needed", async || {
         match superfluous(&grants, &requests::used(proxy)) {
             grants if grants.is_empty() => Ok(()),
