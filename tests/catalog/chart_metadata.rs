@@ -9,8 +9,8 @@ use super::{Fixture, On, at, chart, repository};
 const ROWS: &str = "SELECT chart_files_id FROM portolan_chart_metadata ORDER BY chart_files_id";
 
 async fn metadata(fixture: &Fixture, name: &str, version: &str) -> Option<String> {
-    let chart_id = format!("stable/{name}");
-    let read = fixture.catalog.chart_metadata(&repository(), &chart_id, version);
+    let (chart_id, repository) = (format!("stable/{name}"), repository());
+    let read = fixture.catalog.chart_metadata(&repository, &chart_id, version);
     read.await.unwrap().map(|ChartMetadata { json }| json)
 }
 

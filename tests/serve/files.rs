@@ -362,10 +362,8 @@ async fn a_large_row_waits_for_memory_and_is_served(#[values(On::Sqlite, On::Pos
     fill_archives(&world, &url, "stable", &[large]).await;
     let serving = Serving::of(&world, &url).await;
     let version = format!("{STABLE}/web/versions/1.0.0");
-    let (one, two) = tokio::join!(
-        serving.get(&format!("{version}/readme")),
-        serving.get(&format!("{version}/keys"))
-    );
+    let (readme_path, keys_path) = (format!("{version}/readme"), format!("{version}/keys"));
+    let (one, two) = tokio::join!(serving.get(&readme_path), serving.get(&keys_path));
     assert_eq!((one.status, one.body.len()), (200, readme.len()));
     assert_eq!(two.json()["items"][0]["path"], "a");
     let metrics = serving.portolan.metrics().await;
