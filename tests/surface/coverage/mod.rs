@@ -20,7 +20,7 @@ use regex::Regex;
 
 use super::pages::recorded;
 use super::texts;
-use crate::support::project;
+use crate::support::{files_below, project};
 use rows::{Row, State, lines, rows};
 use test_functions::TestFunctions;
 
@@ -309,8 +309,10 @@ fn labels_and_annotations_of_the_code_have_rows_and_those_that_are_done_are_in_t
         "definitions/workflowsteps",
         "charts/portolan/templates",
     ] {
-        for file in fs::read_dir(project(directory)).unwrap() {
-            manifests.push_str(&fs::read_to_string(file.unwrap().path()).unwrap());
+        for extension in ["yaml", "tpl", "txt"] {
+            for file in files_below(&project(directory), extension) {
+                manifests.push_str(&fs::read_to_string(file).unwrap());
+            }
         }
     }
     let texts: BTreeSet<String> = texts().collect();
