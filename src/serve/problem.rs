@@ -152,7 +152,7 @@ impl Problem {
         Self::new(UNAVAILABLE, detail).retry_after(retry_after)
     }
 
-    /// A request that the configuration does not allow, whoever sends it.
+    /// A request that the configuration allows no caller.
     pub(super) fn refused(detail: impl Into<String>) -> Self {
         Self::new(FORBIDDEN, detail)
     }

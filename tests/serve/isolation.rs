@@ -74,6 +74,7 @@ impl Tenant {
             "chart" | "q" => self.chart,
             "version" | "from" | "to" => self.version,
             "keyword" | "category" => self.secret,
+            "file" => "readme",
             other => panic!("add the parameter {other} of the document to this table"),
         }
     }
@@ -115,9 +116,10 @@ impl Tenant {
             On::Postgres => "::jsonb",
         };
         let insert = format!(
-            "INSERT INTO files (chart_id, repo_name, repo_namespace, chart_files_id, info) VALUES (
+            "DELETE FROM files WHERE repo_namespace = '{namespace}' AND repo_name = '{repository}';
+            INSERT INTO files (chart_id, repo_name, repo_namespace, chart_files_id, info) VALUES (
                 '{repository}/{chart}', '{repository}', '{namespace}', '{repository}/{chart}-{version}',
-                '{{\"ID\": \"{repository}/{chart}-{version}\", \"Readme\": \"{secret}\", \"Values\": \"key: {secret}\",
+                '{{\"ID\": \"{repository}/{chart}-{version}\", \"Readme\": \"{secret}\", \"DefaultValues\": \"key: {secret}\",
                   \"Schema\": \"{{}}\", \"Digest\": \"\"}}'{cast})"
         );
         Rows::of(database_url).await.execute(&insert).await;

@@ -155,10 +155,14 @@ async fn fill_archives(world: &World, database_url: &str, repository: &str, arch
         .iter()
         .map(|archive| archive.index_entry(&[&archive.file_name()]));
     declare(world, repository, archives::index(entries));
-    sync(world, database_url).await;
+    once(world, database_url, &["--chart-files=all"]).await;
 }
 
 async fn sync(world: &World, database_url: &str) {
+    once(world, database_url, &[]).await;
+}
+
+async fn once(world: &World, database_url: &str, more: &[&str]) {
     let manifests = world.manifests();
     let arguments = [
         "run",
@@ -168,7 +172,9 @@ async fn sync(world: &World, database_url: &str) {
         "--database-url",
         database_url,
     ];
-    succeeded(command(arguments)).await;
+    let mut run = command(arguments);
+    run.args(more);
+    succeeded(run).await;
 }
 
 async fn database(world: &World, on: On) -> String {

@@ -27,7 +27,7 @@ impl Serving {
     /// Waits for the URL that `portolan run` logs.
     async fn of_run(portolan: Portolan) -> Self {
         let line = portolan.line_with("catalog: http://", SOON).await;
-        let (_, url) = line.split_once("catalog: ").unwrap();
+        let (_, url) = line.rsplit_once("catalog: ").unwrap();
         let url = url.strip_suffix("/api/v1/charts").unwrap();
         Self {
             url: url.to_owned(),

@@ -154,7 +154,10 @@ annotations:
             (owned("a: 1\n---\nb: 1\n"), "a second document"),
             (owned("a: &a [*a]\n"), "an alias refers to the node that contains it"),
             (bomb(), "its aliases expand to more than 1000 nodes"),
-            (format!("a: {}{}", "[".repeat(60), "]".repeat(60)), "nested more than 32 levels"),
+            (
+                format!("a: {}{}", "[".repeat(60), "]".repeat(60)),
+                "nested more than 32 levels",
+            ),
             (format!("a: [{}]", "1,".repeat(5000)), "more than 4000 nodes"),
             (
                 format!("a: \"{}\"", "\\x01".repeat(15_000)),
