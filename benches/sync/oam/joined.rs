@@ -21,7 +21,7 @@ pub async fn run() -> Vec<Row> {
     let authority = bench.control_plane.ca_pem();
     for number in 0..DEAD {
         let name = format!("dead-{number}");
-        bench.join(&name, &format!("https://{silent}"), &authority).await;
+        bench.join(&name, &format!("https://{silent}"), authority).await;
         bench.place("lost", number, &name).await;
     }
     let portolan = start(&bench.control_plane.kubeconfig(), &["--allow-loopback"]);
@@ -30,7 +30,7 @@ pub async fn run() -> Vec<Row> {
 
     let east = ControlPlane::start_with(CONTROLLERS).await;
     let there = bench.namespaces.same_in(&east).await;
-    bench.join("east", &east.url(), &east.ca_pem()).await;
+    bench.join("east", &east.url(), east.ca_pem()).await;
     each(0..20, async |number| bench.place("east", number, "east").await).await;
     bench.watch.all(SIZE + 20, RUNNING).await;
     let case = "20 in a joined cluster scaled by others until restored, the slowest";
