@@ -9,12 +9,12 @@ use crate::api::NamespacedName;
 use crate::serve::links::segment;
 use crate::serve::problem::Problem;
 use crate::serve::rows::Decoded;
-use crate::serve::site::Site;
+use crate::serve::site::{Site, Visit};
 
 /// Namespace, repository and chart of a path; the `/` in a name is `%2F` there.
-pub(super) struct Address {
-    pub(super) repository: NamespacedName,
-    pub(super) chart: String,
+pub(in crate::serve) struct Address {
+    pub(in crate::serve) repository: NamespacedName,
+    pub(in crate::serve) chart: String,
 }
 
 impl Address {
@@ -25,12 +25,12 @@ impl Address {
         }
     }
 
-    pub(super) fn chart_id(&self) -> String {
+    pub(in crate::serve) fn chart_id(&self) -> String {
         format!("{}/{}", self.repository.name, self.chart)
     }
 
     /// Returns the path of the chart.
-    pub(super) fn path(&self, site: &Site) -> String {
+    pub(in crate::serve) fn path(&self, site: &Site) -> String {
         let NamespacedName { namespace, name } = &self.repository;
         let chart = self.chart.replace("%2F", "/");
         let [namespace, name, chart] = [namespace, name, &chart].map(|name| segment(name));
@@ -79,6 +79,16 @@ impl Address {
         decode: impl FnOnce(&str) -> Option<T> + Send + 'static,
     ) -> Result<Decoded<T>, Problem> {
         let visit = site.enter(headers, Some(&self.repository.namespace)).await?;
+        self.decode_in(site, &visit, decode).await
+    }
+
+    /// Same as [`Self::decode`] for a caller who was checked.
+    pub(in crate::serve) async fn decode_in<T: Send + 'static>(
+        &self,
+        site: &Site,
+        visit: &Visit,
+        decode: impl FnOnce(&str) -> Option<T> + Send + 'static,
+    ) -> Result<Decoded<T>, Problem> {
         visit.repository(&self.repository)?;
         let decoded = site.rows().chart(&self.repository, &self.chart_id(), decode).await?;
         let Decoded { value, memory } = decoded.ok_or_else(|| self.not_found())?;
@@ -87,16 +97,16 @@ impl Address {
     }
 }
 
-pub(super) type Names = Result<Path<(String, String, String)>, PathRejection>;
+pub(in crate::serve) type Names = Result<Path<(String, String, String)>, PathRejection>;
 
-pub(super) fn address(names: Names) -> Result<Address, Problem> {
+pub(in crate::serve) fn address(names: Names) -> Result<Address, Problem> {
     let Path((namespace, repository, chart)) = names.map_err(|_| Problem::unknown_path())?;
     Ok(Address::new(namespace, repository, &chart))
 }
 
-pub(super) type NamesAndVersion = Result<Path<(String, String, String, String)>, PathRejection>;
+pub(in crate::serve) type NamesAndVersion = Result<Path<(String, String, String, String)>, PathRejection>;
 
-pub(super) fn address_of_version(names: NamesAndVersion) -> Result<(Address, String), Problem> {
+pub(in crate::serve) fn address_of_version(names: NamesAndVersion) -> Result<(Address, String), Problem> {
     let Path((namespace, repository, chart, version)) = names.map_err(|_| Problem::unknown_path())?;
     Ok((Address::new(namespace, repository, &chart), version))
 }

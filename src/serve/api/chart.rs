@@ -20,24 +20,24 @@ use crate::text::{printable, redacted_url};
 /// Every field is optional, and unknown fields are ignored.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Row {
-    home: Option<String>,
+pub(in crate::serve) struct Row {
+    pub(in crate::serve) home: Option<String>,
     icon: Option<String>,
-    sources: Option<Vec<Option<String>>>,
-    maintainers: Option<Vec<Option<Maintainer>>>,
+    pub(in crate::serve) sources: Option<Vec<Option<String>>>,
+    pub(in crate::serve) maintainers: Option<Vec<Option<Maintainer>>>,
     #[serde(rename = "chartVersions")]
-    versions: Option<Vec<VersionRow>>,
+    pub(in crate::serve) versions: Option<Vec<VersionRow>>,
 }
 
 #[derive(Default, Deserialize, Serialize)]
 #[serde(default)]
-struct Maintainer {
+pub(in crate::serve) struct Maintainer {
     #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<String>,
+    pub(in crate::serve) name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    email: Option<String>,
+    pub(in crate::serve) email: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    url: Option<String>,
+    pub(in crate::serve) url: Option<String>,
 }
 
 impl Maintainer {
@@ -52,33 +52,33 @@ impl Maintainer {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct VersionRow {
+pub(in crate::serve) struct VersionRow {
     version: Option<String>,
-    app_version: Option<String>,
-    created: Option<String>,
+    pub(in crate::serve) app_version: Option<String>,
+    pub(in crate::serve) created: Option<String>,
     digest: Option<String>,
     urls: Option<Vec<Option<String>>>,
 }
 
 impl VersionRow {
-    pub(super) fn version(&self) -> &str {
+    pub(in crate::serve) fn version(&self) -> &str {
         self.version.as_deref().unwrap_or_default()
     }
 
     /// Of the archive; empty if it is unknown.
-    pub(super) fn digest(&self) -> &str {
+    pub(in crate::serve) fn digest(&self) -> &str {
         self.digest.as_deref().unwrap_or_default()
     }
 }
 
 /// The row of a chart, decoded for a response.
-pub(super) struct ChartRow {
-    summary: ChartSummary,
-    row: Row,
+pub(in crate::serve) struct ChartRow {
+    pub(in crate::serve) summary: ChartSummary,
+    pub(in crate::serve) row: Row,
 }
 
 impl ChartRow {
-    pub(super) fn decode(chart_id: &str, info: &str) -> Option<Self> {
+    pub(in crate::serve) fn decode(chart_id: &str, info: &str) -> Option<Self> {
         Some(Self {
             summary: ChartSummary::decode(chart_id, info)?,
             row: serde_json::from_str(info).ok()?,
@@ -158,7 +158,7 @@ impl<'a> Version<'a> {
 }
 
 /// Returns a URL, or one relative to its repository, without what may be secret; empty if that can't be told.
-fn public(text: &str) -> String {
+pub(in crate::serve) fn public(text: &str) -> String {
     // `//user:password@host/` is relative too.
     let has_host = text.trim_start().chars().take(2).all(|c| matches!(c, '/' | '\\'));
     match Url::parse(text.trim()) {

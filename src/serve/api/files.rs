@@ -20,7 +20,7 @@ use crate::serve::site::Site;
 
 /// A file as paths name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum FileName {
+pub(in crate::serve) enum FileName {
     Readme,
     Values,
     /// Such as `values-production`.
@@ -29,7 +29,7 @@ pub(super) enum FileName {
 }
 
 impl FileName {
-    pub(super) fn parse(name: &str) -> Option<Self> {
+    pub(in crate::serve) fn parse(name: &str) -> Option<Self> {
         match name {
             "readme" => Some(Self::Readme),
             "values" => Some(Self::Values),
@@ -40,7 +40,7 @@ impl FileName {
         }
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(in crate::serve) fn name(&self) -> &str {
         match self {
             Self::Readme => "readme",
             Self::Values => "values",
@@ -124,7 +124,7 @@ impl Stored {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum FilesState {
+pub(in crate::serve) enum FilesState {
     Imported,
     Pending,
     Failed,
@@ -133,13 +133,13 @@ pub(super) enum FilesState {
 }
 
 #[derive(Serialize)]
-pub(super) struct FilesView {
-    state: FilesState,
+pub(in crate::serve) struct FilesView {
+    pub(in crate::serve) state: FilesState,
     /// The reason of a failed import, or a warning.
     #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<String>,
+    pub(in crate::serve) message: Option<String>,
     /// The files that are stored, as paths name them; of an earlier archive while those of the current one are not imported.
-    names: Vec<String>,
+    pub(in crate::serve) names: Vec<String>,
 }
 
 /// `digest` is that of the archive in the index.
@@ -198,30 +198,42 @@ pub(super) async fn view(site: &Site, address: &Address, row: &VersionRow) -> Re
     describe(site, address, row, stored.map(|stored| stored.value)).await
 }
 
-pub(super) struct FileText {
-    pub(super) text: String,
-    pub(super) memory: Option<Reservation>,
+pub(in crate::serve) struct FileText {
+    pub(in crate::serve) text: String,
+    pub(in crate::serve) memory: Option<Reservation>,
 }
 
-pub(super) enum Lookup {
+pub(in crate::serve) enum Lookup {
     Found(FileText),
     Missing(FilesView),
 }
 
-pub(super) async fn look_up(
+pub(in crate::serve) async fn look_up(
     site: &Site,
     address: &Address,
     row: &VersionRow,
     file: &FileName,
 ) -> Result<Lookup, Problem> {
+    Ok(look_up_with_names(site, address, row, file).await?.0)
+}
+
+/// Same as [`look_up`], with the names of all files that are stored.
+pub(in crate::serve) async fn look_up_with_names(
+    site: &Site,
+    address: &Address,
+    row: &VersionRow,
+    file: &FileName,
+) -> Result<(Lookup, Vec<String>), Problem> {
     let Some(decoded) = stored(site, address, row, Some(file.clone())).await? else {
-        return Ok(Lookup::Missing(describe(site, address, row, None).await?));
+        return Ok((Lookup::Missing(describe(site, address, row, None).await?), Vec::new()));
     };
     let Decoded { mut value, memory } = decoded;
-    match value.text.take() {
-        Some(text) => Ok(Lookup::Found(FileText { text, memory })),
-        None => Ok(Lookup::Missing(describe(site, address, row, Some(value)).await?)),
-    }
+    let names = value.names.clone();
+    let found = match value.text.take() {
+        Some(text) => Lookup::Found(FileText { text, memory }),
+        None => Lookup::Missing(describe(site, address, row, Some(value)).await?),
+    };
+    Ok((found, names))
 }
 
 /// Same as [`look_up`], with an error for a missing file.
@@ -239,7 +251,7 @@ pub(super) async fn read(
 
 impl FilesView {
     /// Returns true if the archive was read, so that a missing file is not in it.
-    pub(super) fn is_complete(&self) -> bool {
+    pub(in crate::serve) fn is_complete(&self) -> bool {
         matches!(self.state, FilesState::Imported | FilesState::None)
     }
 

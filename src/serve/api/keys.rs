@@ -47,13 +47,13 @@ impl<'a> Item<'a> {
     }
 }
 
-pub(super) fn default(key: &ValueKey) -> Option<String> {
+pub(in crate::serve) fn default(key: &ValueKey) -> Option<String> {
     let default = key.default.as_deref();
     default.map(|default| truncate(default, MAX_TEXT_BYTES))
 }
 
 /// Reads the keys of a text with a CPU permit of the namespace.
-pub(super) async fn parse(
+pub(in crate::serve) async fn parse(
     site: &Site,
     address: &Address,
     file: FileText,
@@ -107,7 +107,7 @@ pub(super) async fn show(
 }
 
 /// Each word must be in the path or in the comment.
-fn matches(key: &ValueKey, words: &str) -> bool {
+pub(in crate::serve) fn matches(key: &ValueKey, words: &str) -> bool {
     let (path, comment) = (key.path.to_lowercase(), key.comment.to_lowercase());
     words
         .split_whitespace()

@@ -5,16 +5,16 @@
 //!                                                              └─► rows of a chart ─┘
 //! ```
 
-mod address;
-mod chart;
+pub(super) mod address;
+pub(super) mod chart;
 mod charts;
 mod diff;
 mod document;
-mod files;
+pub(super) mod files;
 mod icon;
-mod keys;
+pub(super) mod keys;
 mod metadata;
-mod parameters;
+pub(super) mod parameters;
 mod repositories;
 
 use axum::Router;

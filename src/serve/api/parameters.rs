@@ -21,7 +21,7 @@ const MAX_CURSOR_BYTES: usize = 6 * 1024;
 const LIMIT: &str = "limit";
 const CURSOR: &str = "cursor";
 
-pub(super) struct Parameters {
+pub(in crate::serve) struct Parameters {
     values: BTreeMap<&'static str, String>,
     /// Of the list and its parameters, so that a cursor continues this list only.
     hash: String,
@@ -29,12 +29,12 @@ pub(super) struct Parameters {
 
 impl Parameters {
     /// Parses the query of a list. `of` names it, and `known` its parameters besides `limit` and `cursor`.
-    pub(super) fn list(query: Option<&str>, of: &str, known: &[&'static str]) -> Result<Self, Problem> {
+    pub(in crate::serve) fn list(query: Option<&str>, of: &str, known: &[&'static str]) -> Result<Self, Problem> {
         Self::parse(query, of, &[known, &[LIMIT, CURSOR]].concat())
     }
 
     /// Parses the query of a single resource.
-    pub(super) fn only(query: Option<&str>, known: &[&'static str]) -> Result<Self, Problem> {
+    pub(in crate::serve) fn only(query: Option<&str>, known: &[&'static str]) -> Result<Self, Problem> {
         Self::parse(query, "", known)
     }
 
@@ -74,16 +74,16 @@ impl Parameters {
         Ok(Self { values, hash })
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
+    pub(in crate::serve) fn get(&self, name: &str) -> Option<&str> {
         self.values.get(name).map(String::as_str)
     }
 
-    pub(super) fn required(&self, name: &'static str) -> Result<&str, Problem> {
+    pub(in crate::serve) fn required(&self, name: &'static str) -> Result<&str, Problem> {
         let value = self.get(name);
         value.ok_or_else(|| Problem::parameter(name, format!("{name} is required")))
     }
 
-    pub(super) fn limit(&self) -> Result<usize, Problem> {
+    pub(in crate::serve) fn limit(&self) -> Result<usize, Problem> {
         let Some(text) = self.get(LIMIT) else {
             return Ok(DEFAULT_LIMIT);
         };
@@ -92,7 +92,7 @@ impl Parameters {
     }
 
     /// Returns the position after which the list continues; `None` at its beginning.
-    pub(super) fn cursor<P: DeserializeOwned>(&self) -> Result<Option<P>, Problem> {
+    pub(in crate::serve) fn cursor<P: DeserializeOwned>(&self) -> Result<Option<P>, Problem> {
         let Some(text) = self.get(CURSOR) else {
             return Ok(None);
         };
@@ -108,7 +108,7 @@ impl Parameters {
     }
 
     /// Returns the cursor that continues after `position`.
-    pub(super) fn next(&self, position: &impl Serialize) -> Result<String, Problem> {
+    pub(in crate::serve) fn next(&self, position: &impl Serialize) -> Result<String, Problem> {
         let json = serde_json::to_vec(&(&self.hash, position)).map_err(|_| Problem::internal())?;
         Ok(URL_SAFE_NO_PAD.encode(json))
     }

@@ -13,7 +13,8 @@ const MAX_EVENTS: usize = 200_000;
 
 enum Open {
     Markdown,
-    /// An element without a tag in the output, such as a link to a relative URL.
+    Link,
+    /// A link that is shown as text.
     Hidden,
     Html(&'static str),
 }
@@ -108,7 +109,11 @@ impl<'a> Inert<'a> {
                     _ => dest_url.into_string(),
                 };
                 match destination(&url).filter(|_| !self.is_in_link()) {
-                    Some(url) => self.push_html("a", &format!(" href=\"{}\"", escape(&url))),
+                    Some(url) => {
+                        let tag = format!("<a href=\"{}\">", escape(&url));
+                        self.ready.push_back(Event::InlineHtml(tag.into()));
+                        self.open.push(Open::Link);
+                    }
                     None => self.open.push(Open::Hidden),
                 }
             }
@@ -124,18 +129,13 @@ impl<'a> Inert<'a> {
 
     fn end(&mut self, end: TagEnd) {
         // Raw tags that are open inside this element end with it.
-        let is_raw = |open: &Open| matches!(open, Open::Html(name) if *name != "a");
-        let is_link = matches!(end, TagEnd::Link);
-        while !is_link && self.open.last().is_some_and(|open| matches!(open, Open::Html(_))) {
-            self.close_last();
-        }
-        while is_link && self.open.last().is_some_and(is_raw) {
+        while matches!(self.open.last(), Some(Open::Html(_))) {
             self.close_last();
         }
         match self.open.pop() {
             Some(Open::Markdown) => self.ready.push_back(Event::End(end)),
-            Some(Open::Html(name)) => self.push_end(name),
-            Some(Open::Hidden) | None => {}
+            Some(Open::Link) => self.push_end("a"),
+            Some(Open::Hidden | Open::Html(_)) | None => {}
         }
     }
 
@@ -194,14 +194,14 @@ impl<'a> Inert<'a> {
             }
             content.push(event);
         }
-        self.push_image(url, escape(&text_of(&content)));
+        self.push_image(&escape(url), escape(&text_of(&content)));
     }
 
-    /// `alt` is HTML.
+    /// Both are HTML.
     fn push_image(&mut self, url: &str, alt: String) {
         let alt = if alt.trim().is_empty() { "image".to_owned() } else { alt };
         let html = if is_web(url) && !self.is_in_link() {
-            format!("<a href=\"{}\">{alt}</a>", escape(url))
+            format!("<a href=\"{url}\">{alt}</a>")
         } else {
             alt
         };
@@ -229,7 +229,10 @@ impl<'a> Inert<'a> {
         let id = tag.id.map(|id| format!(" id=\"{}\"", escape_markup(id))).unwrap_or_default();
         match tag.name {
             "br" | "hr" => self.ready.push_back(Event::InlineHtml(format!("<{}>", tag.name).into())),
-            "img" => self.push_image(tag.src.unwrap_or_default(), escape_markup(tag.alt.unwrap_or_default())),
+            "img" => {
+                let [url, alt] = [tag.src, tag.alt].map(|text| escape_markup(text.unwrap_or_default()));
+                self.push_image(&url, alt);
+            }
             _ if self.open.len() >= MAX_DEPTH / 2 => {}
             "a" => {
                 let url = tag.href.and_then(destination).filter(|_| !self.is_in_link());
@@ -262,7 +265,7 @@ impl<'a> Inert<'a> {
         };
         let raw = self.open.iter().rev().map_while(|open| match open {
             Open::Html(name) => Some(*name),
-            Open::Markdown | Open::Hidden => None,
+            Open::Markdown | Open::Link | Open::Hidden => None,
         });
         if let Some(above) = raw.take(MAX_DEPTH).position(is_same) {
             self.close_to(self.open.len() - above - 1);
@@ -270,7 +273,7 @@ impl<'a> Inert<'a> {
     }
 
     fn is_in_link(&self) -> bool {
-        self.open.iter().any(|open| matches!(open, Open::Html("a")))
+        self.open.iter().any(|open| matches!(open, Open::Link | Open::Html("a")))
     }
 
     fn push_html(&mut self, name: &'static str, attributes: &str) {
@@ -308,7 +311,7 @@ fn destination(url: &str) -> Option<String> {
 
 fn text_of(events: &[Event<'_>]) -> String {
     let texts = events.iter().map(|event| match event {
-        Event::Text(text) | Event::Code(text) => text,
+        Event::Text(text) | Event::Code(text) => &**text,
         Event::SoftBreak | Event::HardBreak => " ",
         _ => "",
     });
