@@ -46,6 +46,11 @@ const UNREADABLE: Kind = (
     "/problems/unreadable",
     "File not readable",
 );
+const BODY_TOO_LARGE: Kind = (
+    StatusCode::PAYLOAD_TOO_LARGE,
+    "/problems/body-too-large",
+    "Body too large",
+);
 const URI_TOO_LONG: Kind = (StatusCode::URI_TOO_LONG, "/problems/uri-too-long", "URI too long");
 const MISDIRECTED: Kind = (StatusCode::MISDIRECTED_REQUEST, "/problems/misdirected", "Unknown host");
 const TOO_MANY: Kind = (
@@ -133,6 +138,10 @@ impl Problem {
             URI_TOO_LONG,
             format!("the path and the query take more than {limit} bytes; shorten the query"),
         )
+    }
+
+    pub(super) fn body_too_large(limit: usize) -> Self {
+        Self::new(BODY_TOO_LARGE, format!("the body takes more than {limit} bytes"))
     }
 
     pub(super) fn too_many(retry_after: u64) -> Self {
