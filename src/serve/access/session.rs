@@ -17,7 +17,6 @@ const MAX_AGE: Duration = Duration::from_secs(12 * 3600);
 const LOOPBACK_NAME: &str = "portolan";
 
 /// The token of a cookie, and the end of the session.
-#[derive(PartialEq, Eq)]
 pub(in crate::serve) struct Session {
     token: String,
     pub(in crate::serve) expires: Timestamp,
