@@ -39,7 +39,7 @@ impl<'a> Browser<'a> {
 
     async fn send(&self, request: reqwest::RequestBuilder) -> Answer {
         let (_, host) = self.origin.split_once("://").unwrap();
-        let request = request.header("host", host).header("accept", "text/html");
+        let request = request.header("host", host).header("accept", "text/html,*/*;q=0.8");
         let request = match self.cookies.as_str() {
             "" => request,
             cookies => request.header("cookie", cookies),

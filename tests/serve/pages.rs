@@ -45,7 +45,8 @@ async fn page(serving: &Serving, path: &str) -> Answer {
 
 /// Returns the values of an attribute, which pages write with double quotes.
 fn attributes<'a>(page: &'a str, name: &str) -> Vec<&'a str> {
-    let mut parts = page.split(&format!(" {name}=\"") as &str);
+    let separator = format!(" {name}=\"");
+    let mut parts = page.split(separator.as_str());
     parts.next();
     parts.filter_map(|part| part.split('"').next()).collect()
 }
@@ -194,7 +195,7 @@ async fn a_page_is_light() {
         .filter(|link| link.ends_with(".js"));
     let (style, script): (Vec<&str>, Vec<&str>) = (style.collect(), script.collect());
     assert_eq!((style.len(), script.len()), (1, 1), "{start}");
-    for asset in style.iter().chain(&script) {
+    for asset in style.into_iter().chain(script) {
         let plain = serving.request(asset, &[]).await;
         assert_eq!(plain.status, 200, "{asset}");
         assert!(plain.header("cache-control").contains("immutable"), "{plain:?}");
