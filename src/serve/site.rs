@@ -1,6 +1,7 @@
 //! The parts that all routes share: limits of a request, its caller, and what the caller may see of the snapshot.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -15,6 +16,7 @@ use super::helm::{self, Helm, HelmOptions};
 use super::limits::{Limit, Limiter, RequestLimits, TrustedProxies, limit};
 use super::live::{Live, Loaded, View};
 use super::metrics::ServeMetrics;
+use super::pages;
 use super::problem::Problem;
 use super::rows::Rows;
 use super::snapshot::Repository;
@@ -74,9 +76,11 @@ impl Site {
             .nest(&path, api::routes().route_layer(sessions))
             .nest(&format!("{}/helm", self.prefix()), helm::routes())
             .merge(at(self.prefix(), helm::hub_routes()))
+            .merge(pages::routes(&self))
             .fallback(async || Problem::unknown_path())
             .method_not_allowed_fallback(async || Problem::method())
             .layer(from_fn_with_state(self.clone(), limit))
+            .layer(from_fn_with_state(self.clone(), pages::show_problems))
             .with_state(self)
     }
 
@@ -100,6 +104,10 @@ impl Site {
 
     pub(super) fn external_origin(&self) -> Option<&str> {
         self.0.options.external_origin.as_deref()
+    }
+
+    pub(super) fn request_limits(&self) -> RequestLimits {
+        self.0.options.limits
     }
 
     pub(super) fn prefix(&self) -> &str {
@@ -189,7 +197,7 @@ async fn accept_session(State(site): State<Site>, mut request: Request, next: Ne
 }
 
 /// Nests routes below a prefix, which may be empty.
-fn at(prefix: &str, routes: Router<Site>) -> Router<Site> {
+pub(super) fn at(prefix: &str, routes: Router<Site>) -> Router<Site> {
     if prefix.is_empty() {
         routes
     } else {
@@ -221,6 +229,11 @@ impl Visit {
         let repository = self.view.loaded.snapshot.repositories().get(name);
         let visible = repository.filter(|_| self.caller.namespaces.contains(&name.namespace));
         visible.ok_or_else(|| Problem::not_found(format!("there is no repository {name}; see /api/v1/repositories")))
+    }
+
+    /// Returns the age of the content, while the database can't be read.
+    pub(super) const fn stale(&self) -> Option<Duration> {
+        self.view.stale
     }
 
     pub(super) fn freshness(&self) -> Freshness {

@@ -7,7 +7,7 @@
 
 mod address;
 mod chart;
-mod charts;
+pub(super) mod charts;
 mod diff;
 mod document;
 mod files;
@@ -15,7 +15,7 @@ mod icon;
 mod keys;
 mod metadata;
 mod parameters;
-mod repositories;
+pub(super) mod repositories;
 
 use axum::Router;
 use axum::extract::State;
