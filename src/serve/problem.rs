@@ -54,6 +54,7 @@ const BODY_TOO_LARGE: Kind = (
     "/problems/body-too-large",
     "Body too large",
 );
+const FORM: Kind = (StatusCode::FORBIDDEN, "/problems/form", "Form refused");
 const URI_TOO_LONG: Kind = (StatusCode::URI_TOO_LONG, "/problems/uri-too-long", "URI too long");
 const MISDIRECTED: Kind = (StatusCode::MISDIRECTED_REQUEST, "/problems/misdirected", "Unknown host");
 const TOO_MANY: Kind = (
@@ -172,6 +173,15 @@ impl Problem {
     /// A request that the configuration allows no caller.
     pub(super) fn refused(detail: impl Into<String>) -> Self {
         Self::new(FORBIDDEN, detail)
+    }
+
+    /// A form that no page of ours sent, or not safely.
+    pub(super) fn form(detail: impl Into<String>) -> Self {
+        Self::new(FORM, detail)
+    }
+
+    pub(super) fn is_of_form(&self) -> bool {
+        self.kind == FORM.1
     }
 
     /// A failure of the server from which the content comes.

@@ -73,10 +73,10 @@ impl Site {
         let path = format!("{}/api/v1", self.prefix());
         let sessions = from_fn_with_state(self.clone(), accept_session);
         Router::new()
-            .nest(&path, api::routes().route_layer(sessions))
+            .nest(&path, api::routes().route_layer(sessions.clone()))
             .nest(&format!("{}/helm", self.prefix()), helm::routes())
             .merge(at(self.prefix(), helm::hub_routes()))
-            .merge(pages::routes(&self))
+            .merge(pages::routes(&self).route_layer(sessions))
             .fallback(async || Problem::unknown_path())
             .method_not_allowed_fallback(async || Problem::method())
             .layer(from_fn_with_state(self.clone(), limit))

@@ -23,9 +23,11 @@ const MACHINE_ROUTES: [&str; 4] = [
     "/api/chartsvc/v1/charts/search?q={chart}",
     "/charts/{namespace}.{repository}/{chart}",
 ];
-const PAGES: [&str; 12] = [
+const PAGES: [&str; 14] = [
     "/",
     "/?q={chart}",
+    "/?namespace={namespace}",
+    "/?repository={namespace}/{repository}",
     "/repositories",
     "/repositories/{namespace}/{repository}",
     "/charts/{namespace}/{repository}/{chart}",

@@ -16,7 +16,7 @@ pub(in crate::serve) enum Connection {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::serve) enum OriginError {
-    #[error("the form was sent by another site; open this page by its address, and send its form")]
+    #[error("the form was sent by another site")]
     Foreign,
     #[error("a token must not be sent over plain HTTP; use HTTPS, or localhost with kubectl port-forward")]
     PlainHttp,

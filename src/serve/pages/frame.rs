@@ -35,6 +35,7 @@ impl Frame {
             user: caller.user.as_deref().map(printable),
             // A caller who sees everything without credentials needs none.
             can_sign_in: caller.user.is_none() && !matches!(caller.namespaces, Visible::All),
+            can_sign_out: visit.session.is_some(),
             stale: visit.stale().map(stale),
             ..Self::without_visit(site, current)
         }

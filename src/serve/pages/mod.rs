@@ -11,6 +11,7 @@ mod error;
 mod frame;
 mod help;
 mod links;
+mod login;
 mod repositories;
 mod shown;
 
@@ -48,7 +49,8 @@ pub(super) fn routes(site: &Site) -> Router<Site> {
         .route("/help", get(help::show))
         .route("/assets/{file}", get(assets::show))
         .route("/robots.txt", get(assets::robots))
-        .route("/favicon.ico", get(assets::favicon));
+        .route("/favicon.ico", get(assets::favicon))
+        .merge(login::routes());
     let prefix = site.prefix();
     let pages = at(prefix, below).route(&format!("{prefix}/"), get(catalog::show));
     if prefix.is_empty() {

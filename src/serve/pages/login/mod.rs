@@ -16,15 +16,18 @@ use axum::extract::{DefaultBodyLimit, RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
+use jiff::Timestamp;
 use url::form_urlencoded;
 
 use next::path_after_sign_in;
 use refusal::Refusal;
 
+use super::shown::When;
 use super::{Frame, PageError, page};
 use crate::serve::access::{AccessError, OriginError, Session, check_origin};
 use crate::serve::problem::Problem;
 use crate::serve::site::Site;
+use crate::text::printable;
 
 const MAX_BODY: usize = 16 * 1024;
 /// The parameter of the page that follows a sign-out.
@@ -55,22 +58,8 @@ enum View {
     /// Without an expiry for a caller whose token a proxy sends.
     SignedIn {
         user: String,
-        expires: Option<Expiry>,
+        expires: Option<When>,
     },
-}
-
-struct Expiry {
-    rfc3339: String,
-    readable: String,
-}
-
-impl Expiry {
-    fn of(session: &Session) -> Self {
-        Self {
-            rfc3339: session.expires.to_string(),
-            readable: session.expires.strftime("%Y-%m-%d %H:%M UTC").to_string(),
-        }
-    }
 }
 
 impl LoginPage {
@@ -89,10 +78,11 @@ impl LoginPage {
         }
     }
 
-    fn signed_in(mut self, user: String, session: Option<&Session>) -> Self {
+    fn signed_in(mut self, user: &str, session: Option<&Session>) -> Self {
+        let user = printable(user);
         self.frame.user = Some(user.clone());
         self.frame.can_sign_out = session.is_some();
-        let expires = session.map(Expiry::of);
+        let expires = session.map(|session| When::new(session.expires, Timestamp::now()));
         self.view = View::SignedIn { user, expires };
         self
     }
@@ -145,7 +135,7 @@ async fn show(State(site): State<Site>, headers: HeaderMap, RawQuery(query): Raw
     let login = LoginPage::new(&site, fields.next(&site)?);
     let session = site.sessions().in_use(&headers);
     let login = match site.owner(&headers).await {
-        Ok(Some(user)) => login.signed_in(user, session.as_ref()),
+        Ok(Some(user)) => login.signed_in(&user, session.as_ref()),
         Ok(None) if fields.get(SIGNED_OUT).is_some() => {
             login.notice("You are signed out on this browser. Your token stays valid until it expires.")
         }
@@ -228,7 +218,7 @@ fn redirect(path: &str, cookies: impl IntoIterator<Item = HeaderValue>) -> Respo
 }
 
 fn refuse(error: OriginError) -> Problem {
-    Problem::refused(error.to_string())
+    Problem::form(error.to_string())
 }
 
 fn refuse_body(error: &BytesRejection) -> Problem {
