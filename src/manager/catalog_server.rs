@@ -218,9 +218,9 @@ fn access(source: Source, options: &CatalogOptions, metrics: &CatalogMetrics) ->
     }
 }
 
-/// Returns the URL of the list of charts.
+/// Returns the URL of the catalog's page.
 pub(super) fn url(address: SocketAddr, prefix: &str) -> String {
-    format!("http://{address}{prefix}/api/v1/charts")
+    format!("http://{address}{prefix}/")
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //!                                                │                    │
 //!  request ─► limits ─► access: who sees which ──┴─► site ─┬► api ◄───┘
 //!                       namespaces                       ├► helm ─► index.yaml, archives
+//!                                                        ├► pages
 //!  catalog ── row of a chart, or of its files ─► rows ─────┘
 //! ```
 
@@ -16,6 +17,7 @@ mod links;
 pub mod live;
 pub mod memory;
 pub mod metrics;
+mod pages;
 mod problem;
 mod reload;
 mod repository;

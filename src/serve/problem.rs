@@ -1,4 +1,4 @@
-//! Errors of the API: problem details (RFC 9457).
+//! Errors: problem details (RFC 9457). `pages` shows them to browsers as pages.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -9,19 +9,22 @@ use crate::serve::live::Unavailable;
 use crate::serve::rows::RowError;
 use crate::text::sanitize;
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Problem {
     #[serde(rename = "type")]
     kind: &'static str,
-    title: &'static str,
+    pub(super) title: &'static str,
     status: u16,
     /// Says what failed, and what to do.
-    detail: String,
+    pub(super) detail: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     parameter: Option<&'static str>,
     /// In seconds.
     #[serde(skip)]
-    retry_after: Option<u64>,
+    pub(super) retry_after: Option<u64>,
+    /// The caller sees a namespace only if the request names it.
+    #[serde(skip)]
+    pub(super) needs_namespace: bool,
 }
 
 /// Status, type and title of each problem.
@@ -46,6 +49,12 @@ const UNREADABLE: Kind = (
     "/problems/unreadable",
     "File not readable",
 );
+const BODY_TOO_LARGE: Kind = (
+    StatusCode::PAYLOAD_TOO_LARGE,
+    "/problems/body-too-large",
+    "Body too large",
+);
+const FORM: Kind = (StatusCode::FORBIDDEN, "/problems/form", "Form refused");
 const URI_TOO_LONG: Kind = (StatusCode::URI_TOO_LONG, "/problems/uri-too-long", "URI too long");
 const MISDIRECTED: Kind = (StatusCode::MISDIRECTED_REQUEST, "/problems/misdirected", "Unknown host");
 const TOO_MANY: Kind = (
@@ -80,7 +89,12 @@ impl Problem {
             detail: sanitize(&detail.into()),
             parameter: None,
             retry_after: None,
+            needs_namespace: false,
         }
+    }
+
+    pub(super) fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
     fn retry_after(self, seconds: u64) -> Self {
@@ -135,6 +149,10 @@ impl Problem {
         )
     }
 
+    pub(super) fn body_too_large(limit: usize) -> Self {
+        Self::new(BODY_TOO_LARGE, format!("the body takes more than {limit} bytes"))
+    }
+
     pub(super) fn too_many(retry_after: u64) -> Self {
         let detail = format!("too many requests of this caller; retry in {retry_after} s");
         Self::new(TOO_MANY, detail).retry_after(retry_after)
@@ -157,6 +175,15 @@ impl Problem {
         Self::new(FORBIDDEN, detail)
     }
 
+    /// A form that no page of ours sent, or not safely.
+    pub(super) fn form(detail: impl Into<String>) -> Self {
+        Self::new(FORM, detail)
+    }
+
+    pub(super) fn is_of_form(&self) -> bool {
+        self.kind == FORM.1
+    }
+
     /// A failure of the server from which the content comes.
     pub(super) fn bad_gateway(detail: impl Into<String>) -> Self {
         Self::new(BAD_GATEWAY, detail)
@@ -173,6 +200,7 @@ impl Problem {
 
 impl From<AccessError> for Problem {
     fn from(error: AccessError) -> Self {
+        let needs_namespace = matches!(error, AccessError::Forbidden { namespace: None, .. });
         let (kind, retry_after) = match error {
             AccessError::Unauthenticated => (UNAUTHENTICATED, None),
             AccessError::Forbidden { .. } | AccessError::ForeignHost => (FORBIDDEN, None),
@@ -182,6 +210,7 @@ impl From<AccessError> for Problem {
         };
         Self {
             retry_after,
+            needs_namespace,
             ..Self::new(kind, error.to_string())
         }
     }
@@ -207,7 +236,7 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         // A structure of texts and numbers is always JSON.
         let body = serde_json::to_vec(&self).unwrap_or_default();
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let status = self.status();
         let mut response = (status, body).into_response();
         let headers = response.headers_mut();
         headers.insert(
@@ -222,6 +251,7 @@ impl IntoResponse for Problem {
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, seconds.into());
         }
+        response.extensions_mut().insert(self);
         response
     }
 }

@@ -139,7 +139,7 @@ pub(super) async fn send(request: &HeaderMap, content: Content) -> Result<Respon
 }
 
 /// The ETag is a digest of the body, so equal content has the same one on every replica.
-fn respond_with(request: &HeaderMap, content: Content) -> Result<Response, Problem> {
+pub(super) fn respond_with(request: &HeaderMap, content: Content) -> Result<Response, Problem> {
     let digest = hex(&Sha256::digest(&content.body));
     let etag = format!("W/\"{}\"", digest.get(..32).unwrap_or(&digest));
     let mut response = if is_known(request, &etag) {

@@ -1,18 +1,22 @@
 //! The parts that all routes share: limits of a request, its caller, and what the caller may see of the snapshot.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
-use axum::http::HeaderMap;
-use axum::middleware::from_fn_with_state;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
 use serde::Serialize;
 
-use super::access::{Access, AccessError, Caller};
+use super::access::{Access, AccessError, Caller, Session, Sessions};
 use super::api;
 use super::helm::{self, Helm, HelmOptions};
 use super::limits::{Limit, Limiter, RequestLimits, TrustedProxies, limit};
 use super::live::{Live, Loaded, View};
 use super::metrics::ServeMetrics;
+use super::pages;
 use super::problem::Problem;
 use super::rows::Rows;
 use super::snapshot::Repository;
@@ -44,6 +48,7 @@ struct Inner {
     options: SiteOptions,
     limiter: Limiter,
     rows: Rows,
+    sessions: Sessions,
 }
 
 impl Site {
@@ -58,6 +63,7 @@ impl Site {
         Self(Arc::new(Inner {
             rows: Rows::new(Arc::clone(&options.live), options.budgets.clone()),
             helm: Helm::new(options.helm.clone(), &options.budgets),
+            sessions: Sessions::new(&options.prefix),
             options,
             limiter,
         }))
@@ -65,13 +71,16 @@ impl Site {
 
     pub fn routes(self) -> Router {
         let path = format!("{}/api/v1", self.prefix());
+        let sessions = from_fn_with_state(self.clone(), accept_session);
         Router::new()
-            .nest(&path, api::routes())
+            .nest(&path, api::routes().route_layer(sessions.clone()))
             .nest(&format!("{}/helm", self.prefix()), helm::routes())
             .merge(at(self.prefix(), helm::hub_routes()))
+            .merge(pages::routes(&self).route_layer(sessions))
             .fallback(async || Problem::unknown_path())
             .method_not_allowed_fallback(async || Problem::method())
             .layer(from_fn_with_state(self.clone(), limit))
+            .layer(from_fn_with_state(self.clone(), pages::show_problems))
             .with_state(self)
     }
 
@@ -97,6 +106,10 @@ impl Site {
         self.0.options.external_origin.as_deref()
     }
 
+    pub(super) fn request_limits(&self) -> RequestLimits {
+        self.0.options.limits
+    }
+
     pub(super) fn prefix(&self) -> &str {
         &self.0.options.prefix
     }
@@ -111,7 +124,32 @@ impl Site {
 
     /// Returns the token of a request if it was valid within the last hour.
     pub(super) fn known_token(&self, headers: &HeaderMap) -> Option<TokenDigest> {
-        self.0.options.access.known_token(headers)
+        let access = &self.0.options.access;
+        let of_session = || access.known(self.sessions().of(headers)?.token());
+        access.known_token(headers).or_else(of_session)
+    }
+
+    pub(super) fn sessions(&self) -> &Sessions {
+        &self.0.sessions
+    }
+
+    /// Returns true if callers may sign in.
+    pub(super) fn has_sign_in(&self) -> bool {
+        self.0.options.access.has_sign_in()
+    }
+
+    /// Returns the owner of the token of a request, `None` for a request without credentials.
+    pub(super) async fn owner(&self, headers: &HeaderMap) -> Result<Option<String>, AccessError> {
+        let address = self.limiter().address_of_unknown_tokens();
+        let owner = self.0.options.access.owner(headers, address).await;
+        self.count_unknown_token(owner.as_ref().err());
+        owner
+    }
+
+    fn count_unknown_token(&self, error: Option<&AccessError>) {
+        if matches!(error, Some(AccessError::TooMany { .. })) {
+            self.metrics().limits.count(Limit::UnknownTokens);
+        }
     }
 
     /// Identifies the caller, and refuses one that may not list in the namespace that the request names. A caller without
@@ -129,9 +167,7 @@ impl Site {
             .access
             .caller(headers, namespaces, namespace, address)
             .await;
-        if matches!(caller, Err(AccessError::TooMany { .. })) {
-            self.metrics().limits.count(Limit::UnknownTokens);
-        }
+        self.count_unknown_token(caller.as_ref().err());
         let caller = caller?;
         match namespace {
             // Alike for one that does not exist.
@@ -139,13 +175,29 @@ impl Site {
                 user: caller.user.unwrap_or_default(),
                 namespace: Some(namespace.to_owned()),
             })),
-            _ => Ok(Visit { caller, view: view? }),
+            _ => Ok(Visit {
+                session: self.sessions().in_use(headers).filter(|_| caller.user.is_some()),
+                caller,
+                view: view?,
+            }),
         }
     }
 }
 
+/// Takes the token of a browser's session as the credentials of a request. Other clients than browsers have the Authorization
+/// header, so no route of theirs needs this.
+async fn accept_session(State(site): State<Site>, mut request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    if !headers.contains_key(header::AUTHORIZATION)
+        && let Some(session) = site.sessions().of(headers)
+    {
+        *request.headers_mut() = session.authorize(request.headers());
+    }
+    next.run(request).await
+}
+
 /// Nests routes below a prefix, which may be empty.
-fn at(prefix: &str, routes: Router<Site>) -> Router<Site> {
+pub(super) fn at(prefix: &str, routes: Router<Site>) -> Router<Site> {
     if prefix.is_empty() {
         routes
     } else {
@@ -156,6 +208,8 @@ fn at(prefix: &str, routes: Router<Site>) -> Router<Site> {
 /// A caller, and what the catalog has at this time.
 pub(super) struct Visit {
     pub(super) caller: Caller,
+    /// The caller signed in with a form, and may sign out.
+    pub(super) session: Option<Session>,
     view: View,
 }
 
@@ -175,6 +229,11 @@ impl Visit {
         let repository = self.view.loaded.snapshot.repositories().get(name);
         let visible = repository.filter(|_| self.caller.namespaces.contains(&name.namespace));
         visible.ok_or_else(|| Problem::not_found(format!("there is no repository {name}; see /api/v1/repositories")))
+    }
+
+    /// Returns the age of the content, while the database can't be read.
+    pub(super) const fn stale(&self) -> Option<Duration> {
+        self.view.stale
     }
 
     pub(super) fn freshness(&self) -> Freshness {

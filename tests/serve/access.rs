@@ -71,8 +71,8 @@ async fn until_reviewed(namespace: &str, is_allowed: bool) {
 }
 
 /// Two namespaces with a repository each, in one database.
-struct Site {
-    ours: String,
+pub(super) struct Site {
+    pub(super) ours: String,
     theirs: String,
     database_url: String,
     world: World,
@@ -80,7 +80,7 @@ struct Site {
 }
 
 impl Site {
-    async fn new(on: On) -> Self {
+    pub(super) async fn new(on: On) -> Self {
         let (world, directory) = (World::new().await, ScratchDir::new("serve"));
         let database_url = match on {
             On::Sqlite => format!("sqlite://{}", directory.join("portolan.db").display()),
@@ -100,7 +100,7 @@ impl Site {
         }
     }
 
-    async fn serve(&self, flags: &[&str]) -> Serving {
+    pub(super) async fn serve(&self, flags: &[&str]) -> Serving {
         let kubeconfig = self.world.kubeconfig.display().to_string();
         Serving::start(&self.database_url, &[&["--kubeconfig", &kubeconfig], flags].concat()).await
     }

@@ -1,4 +1,5 @@
-//! No response has a row of a namespace outside the caller's. The routes are those of the OpenAPI document and [`MACHINE_ROUTES`].
+//! No response has a row of a namespace outside the caller's. The routes are those of the OpenAPI document, [`MACHINE_ROUTES`] and
+//! [`PAGES`].
 
 use std::collections::BTreeSet;
 
@@ -21,6 +22,22 @@ const MACHINE_ROUTES: [&str; 4] = [
     "/helm/{namespace}/{repository}/archives/{chart}/{version}/{chart}-{version}.tgz",
     "/api/chartsvc/v1/charts/search?q={chart}",
     "/charts/{namespace}.{repository}/{chart}",
+];
+const PAGES: [&str; 14] = [
+    "/",
+    "/?q={chart}",
+    "/?namespace={namespace}",
+    "/?repository={namespace}/{repository}",
+    "/repositories",
+    "/repositories/{namespace}/{repository}",
+    "/charts/{namespace}/{repository}/{chart}",
+    "/charts/{namespace}/{repository}/{chart}/{version}",
+    "/charts/{namespace}/{repository}/{chart}/{version}?tab=values",
+    "/charts/{namespace}/{repository}/{chart}/{version}?tab=versions",
+    "/charts/{namespace}/{repository}/{chart}/{version}?tab=about",
+    "/charts/{namespace}/{repository}/{chart}/diff?from={version}&to={version}",
+    "/help",
+    "/login",
 ];
 /// Parameters of queries that select rows.
 const SELECTING: [&str; 5] = ["namespace", "repository", "q", "keyword", "category"];
@@ -137,7 +154,8 @@ impl Routes {
     async fn of(serving: &Serving) -> Self {
         let document = serving.json(DOCUMENT).await;
         let prefix = document["servers"][0]["url"].as_str().unwrap();
-        let mut all = BTreeSet::from(MACHINE_ROUTES.map(str::to_owned));
+        let known = MACHINE_ROUTES.iter().chain(&PAGES);
+        let mut all: BTreeSet<String> = known.map(|route| (*route).to_owned()).collect();
         for (path, operations) in document["paths"].as_object().unwrap() {
             let operations = operations.as_object().unwrap();
             assert_eq!(operations.keys().collect::<Vec<_>>(), ["get"], "{path}");

@@ -8,7 +8,9 @@ mod helm;
 mod isolation;
 mod limits;
 mod lists;
+mod login;
 mod memory;
+mod pages;
 mod process;
 mod responses;
 

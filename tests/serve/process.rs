@@ -28,7 +28,7 @@ impl Serving {
     async fn of_run(portolan: Portolan) -> Self {
         let line = portolan.line_with("catalog: http://", SOON).await;
         let (_, url) = line.rsplit_once("catalog: ").unwrap();
-        let url = url.strip_suffix("/api/v1/charts").unwrap();
+        let url = url.strip_suffix('/').unwrap();
         Self {
             url: url.to_owned(),
             portolan,

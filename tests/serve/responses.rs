@@ -137,7 +137,7 @@ async fn other_paths_methods_and_hosts_are_problems() {
     let url = world.database_url();
     fill(&world, &url, "stable", &[("web", &["1.0.0"])]).await;
     let serving = Serving::of(&world, &url).await;
-    for path in ["/", "/api/v1", "/api/v1/nothing", "/metrics"] {
+    for path in ["/api/v1", "/api/v1/nothing", "/metrics"] {
         serving.request(path, &[]).await.problem(404);
     }
     let posted = serving

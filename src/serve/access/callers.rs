@@ -79,6 +79,16 @@ impl Callers {
         })
     }
 
+    /// Returns the name of a token's owner.
+    pub(super) async fn owner(
+        self: &Arc<Self>,
+        token: String,
+        address: Option<ClientAddress>,
+    ) -> Result<String, AccessError> {
+        let identity = self.identity(token, &[], address).await?;
+        Ok(identity.name().to_owned())
+    }
+
     /// Returns the digest of a token that was valid within the last hour.
     pub(super) fn known(&self, token: &str) -> Option<TokenDigest> {
         let digest = TokenDigest::of(token);

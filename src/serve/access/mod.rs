@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  request ─► Hosts ─► Credentials ─► Callers (cache) ─► Reviewer (limits) ─► Reviews (API server)
+//!  cookie ─► Session ──────┘ on pages and in the API
 //! ```
 
 mod callers;
@@ -10,7 +11,9 @@ mod credentials;
 mod hosts;
 mod identity;
 mod metrics;
+mod origin;
 mod reviewer;
+mod session;
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -25,7 +28,9 @@ pub use cluster::ClusterReviews;
 use credentials::Credentials;
 use hosts::Hosts;
 pub use metrics::AccessMetrics;
+pub(super) use origin::{OriginError, check as check_origin};
 pub use reviewer::{ReviewError, Reviews, User};
+pub(super) use session::{Session, Sessions, TokenError};
 
 use super::limits::ClientAddress;
 use crate::server::tokens::TokenDigest;
@@ -34,6 +39,9 @@ use crate::server::tokens::TokenDigest;
 const MAX_WAIT: Duration = Duration::from_secs(8);
 /// Seconds after which a caller should try again if the API server is away.
 const RETRY_AFTER: u64 = 5;
+const UNAVAILABLE: AccessError = AccessError::Unavailable {
+    retry_after: RETRY_AFTER,
+};
 
 /// The caller, and the namespaces in which the caller may list AppRepositories.
 #[derive(Clone, Debug)]
@@ -201,9 +209,7 @@ impl Access {
         named: Option<&str>,
         address: Option<ClientAddress>,
     ) -> Result<Caller, AccessError> {
-        if let Some(hosts) = self.hosts.as_ref().filter(|hosts| !hosts.allow(headers)) {
-            return Err(hosts.error());
-        }
+        self.check_host(headers)?;
         let Some(callers) = &self.callers else {
             return self.anonymous(named);
         };
@@ -212,20 +218,54 @@ impl Access {
             Credentials::Unusable => Err(AccessError::Unauthenticated),
             Credentials::Token(token) => timeout(MAX_WAIT, callers.caller(token, namespaces, named, address))
                 .await
-                .unwrap_or(Err(AccessError::Unavailable {
-                    retry_after: RETRY_AFTER,
-                })),
+                .unwrap_or(Err(UNAVAILABLE)),
+        }
+    }
+
+    /// Returns true if callers may sign in: there is an API server that reviews their tokens.
+    #[must_use]
+    pub const fn has_sign_in(&self) -> bool {
+        self.callers.is_some()
+    }
+
+    /// Returns the owner of the token of a request, whatever the owner may list; `None` for a request without credentials.
+    pub async fn owner(
+        &self,
+        headers: &HeaderMap,
+        address: Option<ClientAddress>,
+    ) -> Result<Option<String>, AccessError> {
+        self.check_host(headers)?;
+        let Some(callers) = &self.callers else {
+            return Ok(None);
+        };
+        match Credentials::of(headers) {
+            Credentials::Missing => Ok(None),
+            Credentials::Unusable => Err(AccessError::Unauthenticated),
+            Credentials::Token(token) => timeout(MAX_WAIT, callers.owner(token, address))
+                .await
+                .unwrap_or(Err(UNAVAILABLE))
+                .map(Some),
+        }
+    }
+
+    fn check_host(&self, headers: &HeaderMap) -> Result<(), AccessError> {
+        match &self.hosts {
+            Some(hosts) if !hosts.allow(headers) => Err(hosts.error()),
+            _ => Ok(()),
         }
     }
 
     /// Returns the token of a request if it was valid within the last hour.
     #[must_use]
     pub fn known_token(&self, headers: &HeaderMap) -> Option<TokenDigest> {
-        let callers = self.callers.as_ref()?;
         match Credentials::of(headers) {
-            Credentials::Token(token) => callers.known(&token),
+            Credentials::Token(token) => self.known(&token),
             Credentials::Missing | Credentials::Unusable => None,
         }
+    }
+
+    pub(super) fn known(&self, token: &str) -> Option<TokenDigest> {
+        self.callers.as_ref()?.known(token)
     }
 
     fn anonymous(&self, named: Option<&str>) -> Result<Caller, AccessError> {

@@ -49,6 +49,8 @@ pub(super) struct Summary<'a> {
     keywords: &'a [Box<str>],
     created: Option<Timestamp>,
     versions: usize,
+    /// Otherwise the icon is a letter.
+    has_icon: bool,
 }
 
 impl<'a> Summary<'a> {
@@ -64,6 +66,7 @@ impl<'a> Summary<'a> {
             keywords: &chart.keywords,
             created: chart.created,
             versions: chart.versions,
+            has_icon: chart.has_icon,
         }
     }
 }
@@ -179,36 +182,76 @@ impl<'a> Filter<'a> {
     }
 }
 
+/// A list as a request asks for it.
+pub(in crate::serve) struct Query {
+    parameters: Parameters,
+    sort: Sort,
+    limit: usize,
+    after: Option<Position>,
+}
+
+/// A page of a list.
+pub(in crate::serve) struct Found<'a> {
+    pub(in crate::serve) hits: Vec<Hit<'a>>,
+    /// Number of charts on all pages.
+    pub(in crate::serve) total: usize,
+    /// The cursor of the next page.
+    pub(in crate::serve) next: Option<String>,
+    /// True if charts are left out, because --catalog-memory is used up.
+    pub(in crate::serve) is_incomplete: bool,
+}
+
+impl Query {
+    pub(in crate::serve) fn parse(query: Option<&str>) -> Result<Self, Problem> {
+        let parameters = Parameters::list(query, "charts", &PARAMETERS)?;
+        Ok(Self {
+            sort: Sort::parse(parameters.get("sort"))?,
+            limit: parameters.limit()?,
+            after: parameters.cursor()?,
+            parameters,
+        })
+    }
+
+    pub(in crate::serve) fn find<'a>(&self, visit: &'a Visit) -> Result<Found<'a>, Problem> {
+        let filter = Filter::new(&self.parameters);
+        let words = Words::new(self.parameters.get("q").unwrap_or_default().split_whitespace());
+        let found = matches(charts(visit, &filter), &words);
+        let total = found.len();
+        let mut found: Vec<(Key<'a>, Hit<'a>)> = found
+            .into_iter()
+            .map(|(rank, hit)| (key(self.sort, rank, hit), hit))
+            .filter(|(key, _)| self.after.as_ref().is_none_or(|after| *key > after.key()))
+            .collect();
+        found.sort_unstable_by_key(|(key, _)| *key);
+        let has_more = found.len() > self.limit;
+        found.truncate(self.limit);
+        let last = found.last().filter(|_| has_more);
+        let next = last.map(|(key, _)| self.parameters.next(&Position::new(*key)));
+        Ok(Found {
+            next: next.transpose()?,
+            hits: found.into_iter().map(|(_, hit)| hit).collect(),
+            total,
+            is_incomplete: is_incomplete(visit, &filter),
+        })
+    }
+}
+
 pub(super) async fn list(
     State(site): State<Site>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
-    let parameters = Parameters::list(query.as_deref(), "charts", &PARAMETERS)?;
-    let (sort, limit) = (Sort::parse(parameters.get("sort"))?, parameters.limit()?);
-    let after: Option<Position> = parameters.cursor()?;
-    let filter = Filter::new(&parameters);
-    let visit = site.enter(&headers, filter.namespace).await?;
-    let words = Words::new(parameters.get("q").unwrap_or_default().split_whitespace());
-    let found = matches(charts(&visit, &filter), &words);
-    let mut found: Vec<(Key<'_>, Hit<'_>)> = found
-        .into_iter()
-        .map(|(rank, hit)| (key(sort, rank, hit), hit))
-        .filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after.key()))
-        .collect();
-    found.sort_unstable_by_key(|(key, _)| *key);
-    let has_more = found.len() > limit;
-    found.truncate(limit);
-    let last = found.last().filter(|_| has_more);
-    let next = last.map(|(key, _)| parameters.next(&Position::new(*key))).transpose()?;
-    let items = found.iter().map(|(_, hit)| Item {
+    let query = Query::parse(query.as_deref())?;
+    let visit = site.enter(&headers, query.parameters.get("namespace")).await?;
+    let found = query.find(&visit)?;
+    let items = found.hits.iter().map(|hit| Item {
         summary: Summary::new(hit.repository, hit.chart),
         fuzzy: hit.fuzzy,
     });
     let list = List {
         items: items.collect(),
-        next,
-        incomplete: is_incomplete(&visit, &filter),
+        next: found.next,
+        incomplete: found.is_incomplete,
         freshness: visit.freshness(),
     };
     respond(&headers, &list)
@@ -221,7 +264,7 @@ fn is_incomplete(visit: &Visit, filter: &Filter<'_>) -> bool {
 
 fn charts<'a>(
     visit: &'a Visit,
-    filter: &'a Filter<'a>,
+    filter: &Filter<'_>,
 ) -> impl Iterator<Item = (&'a NamespacedName, &'a ChartSummary)> + Clone {
     let repositories = visit
         .repositories()

@@ -7,7 +7,7 @@
 
 pub(super) mod address;
 pub(super) mod chart;
-mod charts;
+pub(super) mod charts;
 mod diff;
 mod document;
 pub(super) mod files;
@@ -15,7 +15,7 @@ mod icon;
 pub(super) mod keys;
 mod metadata;
 pub(super) mod parameters;
-mod repositories;
+pub(super) mod repositories;
 
 use axum::Router;
 use axum::extract::State;

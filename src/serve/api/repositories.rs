@@ -16,7 +16,7 @@ use crate::serve::links::segment;
 use crate::serve::live::Loaded;
 use crate::serve::problem::Problem;
 use crate::serve::respond::respond;
-use crate::serve::site::{Freshness, Site};
+use crate::serve::site::{Freshness, Site, Visit};
 use crate::serve::snapshot::Repository;
 use crate::text::redacted_url;
 
@@ -36,30 +36,35 @@ struct List<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Item<'a> {
-    namespace: &'a str,
-    name: &'a str,
+pub(in crate::serve) struct Item<'a> {
+    pub(in crate::serve) namespace: &'a str,
+    pub(in crate::serve) name: &'a str,
     /// `portolan`, or `kubeapps` if only its syncer has written the charts. Then there is no health.
-    managed_by: &'static str,
+    pub(in crate::serve) managed_by: &'static str,
     #[serde(rename = "type")]
-    kind: &'a str,
-    url: String,
+    pub(in crate::serve) kind: &'a str,
+    pub(in crate::serve) url: String,
     /// Null before the first sync, and without health.
-    ready: Option<bool>,
-    reason: &'a str,
-    message: &'a str,
-    stalled: bool,
-    charts: usize,
-    versions: usize,
-    last_attempt_time: Option<Timestamp>,
-    last_success_time: Option<Timestamp>,
-    next_sync_time: Option<Timestamp>,
+    pub(in crate::serve) ready: Option<bool>,
+    pub(in crate::serve) reason: &'a str,
+    pub(in crate::serve) message: &'a str,
+    pub(in crate::serve) stalled: bool,
+    pub(in crate::serve) charts: usize,
+    pub(in crate::serve) versions: usize,
+    pub(in crate::serve) last_attempt_time: Option<Timestamp>,
+    pub(in crate::serve) last_success_time: Option<Timestamp>,
+    pub(in crate::serve) next_sync_time: Option<Timestamp>,
     /// For `helm repo add`: only a path without `--external-url`.
-    helm_url: String,
+    pub(in crate::serve) helm_url: String,
 }
 
 impl<'a> Item<'a> {
-    fn new(site: &Site, loaded: &'a Loaded, name: &'a NamespacedName, repository: &'a Repository) -> Self {
+    pub(in crate::serve) fn new(
+        site: &Site,
+        loaded: &'a Loaded,
+        name: &'a NamespacedName,
+        repository: &'a Repository,
+    ) -> Self {
         let now = Timestamp::now();
         let record = loaded.records.get(name).map(|record| &**record);
         let state = record.map(|record| &record.state);
@@ -103,39 +108,78 @@ struct Position {
     name: String,
 }
 
+/// A list as a request asks for it.
+pub(in crate::serve) struct Query {
+    parameters: Parameters,
+    ready: Option<Option<bool>>,
+    limit: usize,
+    after: Option<NamespacedName>,
+}
+
+/// A page of a list.
+pub(in crate::serve) struct Found<'a> {
+    pub(in crate::serve) items: Vec<Item<'a>>,
+    /// The cursor of the next page.
+    pub(in crate::serve) next: Option<String>,
+    /// Only for callers who may list in all namespaces.
+    pub(in crate::serve) hidden: Option<usize>,
+}
+
+impl Query {
+    pub(in crate::serve) fn parse(query: Option<&str>) -> Result<Self, Problem> {
+        let parameters = Parameters::list(query, "repositories", &PARAMETERS)?;
+        let after: Option<Position> = parameters.cursor()?;
+        Ok(Self {
+            ready: parse_ready(parameters.get("ready"))?,
+            limit: parameters.limit()?,
+            after: after.map(|after| NamespacedName::new(after.namespace, after.name)),
+            parameters,
+        })
+    }
+
+    pub(in crate::serve) fn get(&self, name: &str) -> Option<&str> {
+        self.parameters.get(name)
+    }
+
+    pub(in crate::serve) fn find<'a>(&self, site: &Site, visit: &'a Visit) -> Result<Found<'a>, Problem> {
+        let loaded = visit.loaded();
+        let namespace = self.get("namespace");
+        let is_wanted = |name: &NamespacedName| {
+            let record = loaded.records.get(name).map(|record| &**record);
+            namespace.is_none_or(|namespace| namespace == name.namespace)
+                && self.ready.is_none_or(|wanted| wanted == ready(record))
+                && self.after.as_ref().is_none_or(|after| name > after)
+        };
+        let mut found = visit.repositories().filter(|(name, _)| is_wanted(name));
+        let page: Vec<_> = found.by_ref().take(self.limit).collect();
+        let has_more = found.next().is_some();
+        let last = page.last().filter(|_| has_more).map(|(name, _)| Position {
+            namespace: name.namespace.clone(),
+            name: name.name.clone(),
+        });
+        let items = page.into_iter();
+        Ok(Found {
+            items: items
+                .map(|(name, repository)| Item::new(site, loaded, name, repository))
+                .collect(),
+            next: last.map(|last| self.parameters.next(&last)).transpose()?,
+            hidden: matches!(visit.caller.namespaces, Visible::All).then(|| loaded.snapshot.hidden()),
+        })
+    }
+}
+
 pub(super) async fn list(
     State(site): State<Site>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
-    let parameters = Parameters::list(query.as_deref(), "repositories", &PARAMETERS)?;
-    let (namespace, limit) = (parameters.get("namespace"), parameters.limit()?);
-    let wanted = parse_ready(parameters.get("ready"))?;
-    let after: Option<Position> = parameters.cursor()?;
-    let after = after.map(|after| NamespacedName::new(after.namespace, after.name));
-    let visit = site.enter(&headers, namespace).await?;
-    let loaded = visit.loaded();
-    let is_wanted = |name: &NamespacedName| {
-        let record = loaded.records.get(name).map(|record| &**record);
-        namespace.is_none_or(|namespace| namespace == name.namespace)
-            && wanted.is_none_or(|wanted| wanted == ready(record))
-            && after.as_ref().is_none_or(|after| name > after)
-    };
-    let mut found = visit.repositories().filter(|(name, _)| is_wanted(name));
-    let page: Vec<_> = found.by_ref().take(limit).collect();
-    let has_more = found.next().is_some();
-    let last = page.last().filter(|_| has_more).map(|(name, _)| Position {
-        namespace: name.namespace.clone(),
-        name: name.name.clone(),
-    });
-    let next = last.map(|last| parameters.next(&last)).transpose()?;
-    let items = page.into_iter();
+    let query = Query::parse(query.as_deref())?;
+    let visit = site.enter(&headers, query.get("namespace")).await?;
+    let found = query.find(&site, &visit)?;
     let list = List {
-        items: items
-            .map(|(name, repository)| Item::new(&site, loaded, name, repository))
-            .collect(),
-        next,
-        hidden: matches!(visit.caller.namespaces, Visible::All).then(|| loaded.snapshot.hidden()),
+        items: found.items,
+        next: found.next,
+        hidden: found.hidden,
         freshness: visit.freshness(),
     };
     respond(&headers, &list)

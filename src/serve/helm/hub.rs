@@ -133,7 +133,7 @@ fn hub_chart<'a>(base: &str, hit: &Hit<'a>) -> HubChart<'a> {
 }
 
 /// Returns the origin of `--external-url`, or else that of the request. Without the flag, there is no TLS before it.
-fn origin(site: &Site, headers: &HeaderMap) -> String {
+pub(in crate::serve) fn origin(site: &Site, headers: &HeaderMap) -> String {
     if let Some(origin) = site.external_origin() {
         return origin.to_owned();
     }

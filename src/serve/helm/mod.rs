@@ -31,6 +31,7 @@ use axum::routing::get;
 
 use super::site::Site;
 use crate::budget::{Budget, Budgets};
+pub(super) use hub::origin;
 use indexes::Indexes;
 use permits::ArchivePermits;
 pub use source::{ArchiveError, ArchiveRequest, ArchiveSource, FetchedArchive};

@@ -44,6 +44,9 @@ const MAX_ARCHIVES: usize = 64;
 const MAX_BODIES: usize = 128;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const ARCHIVE_TIMEOUT: Duration = Duration::from_secs(180);
+/// Between sign-ins of an address, after a burst of them.
+const SIGN_IN_INTERVAL: Duration = Duration::from_secs(12);
+const SIGN_IN_BURST: NonZeroU32 = NonZeroU32::new(5).unwrap();
 /// Rates by token and by address, each.
 pub(super) const MAX_RATES: usize = 4096;
 
@@ -73,6 +76,7 @@ pub(super) struct Limiter {
     prefix: String,
     by_token: RateTable<TokenDigest>,
     by_address: RateTable<ClientAddress>,
+    sign_ins: RateTable<ClientAddress>,
     requests: Permits,
     archives: Permits,
     bodies: Permits,
@@ -100,6 +104,7 @@ impl Limiter {
             prefix,
             by_token: RateTable::new(limits.rate, limits.burst, MAX_RATES),
             by_address: RateTable::new(limits.rate, limits.burst, MAX_RATES),
+            sign_ins: RateTable::with_interval(SIGN_IN_INTERVAL, SIGN_IN_BURST, MAX_RATES),
             requests: Permits::new(MAX_REQUESTS, metrics.in_flight("request")),
             archives: Permits::new(MAX_ARCHIVES, metrics.in_flight("archive")),
             bodies: Permits::new(MAX_BODIES, metrics.in_flight("body")),
@@ -111,6 +116,15 @@ impl Limiter {
     /// a proxy, so they count for the process.
     pub(super) fn address_of_unknown_tokens(&self) -> Option<ClientAddress> {
         ClientAddress::current().filter(|_| !self.proxies.is_empty())
+    }
+
+    /// Counts a sign-in of the current request's address. If it exceeds the rate, returns the seconds to wait.
+    pub(super) fn check_sign_in(&self) -> Result<(), u64> {
+        let address = ClientAddress::current().unwrap_or_else(|| IpAddr::V4(Ipv4Addr::UNSPECIFIED).into());
+        self.sign_ins.check(address).map_err(|wait| {
+            self.metrics.count(Limit::SignIns);
+            seconds(wait)
+        })
     }
 
     async fn respond<F>(
@@ -178,11 +192,13 @@ impl Limiter {
             Client::Token(token) => self.by_token.check(token),
             Client::Address(address) => self.by_address.check(address),
         };
-        checked.map_err(|wait| {
-            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-            Exceeded(Limit::Rate, Problem::too_many(seconds))
-        })
+        checked.map_err(|wait| Exceeded(Limit::Rate, Problem::too_many(seconds(wait))))
     }
+}
+
+/// Rounds up, as a request would be refused before.
+fn seconds(wait: Duration) -> u64 {
+    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }
 
 fn in_flight(exhausted: Exhausted) -> Exceeded {

@@ -31,7 +31,11 @@ struct Table<K> {
 
 impl<K: Copy + Eq + Hash> RateTable<K> {
     pub(in crate::serve) fn new(per_second: NonZeroU32, burst: NonZeroU32, max_keys: usize) -> Self {
-        let interval = Duration::from_secs(1) / per_second.get();
+        Self::with_interval(Duration::from_secs(1) / per_second.get(), burst, max_keys)
+    }
+
+    /// Admits a request each `interval`, and a burst after a pause.
+    pub(in crate::serve) fn with_interval(interval: Duration, burst: NonZeroU32, max_keys: usize) -> Self {
         Self {
             interval,
             burst: interval.saturating_mul(burst.get()),

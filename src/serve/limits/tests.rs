@@ -125,6 +125,29 @@ async fn unknown_tokens_count_by_address_only_with_trusted_proxies() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_address_has_5_sign_ins_and_then_one_each_12_seconds() {
+    let site = Site::new(&[]);
+    let sign_ins = async |peer: u8, count: usize| {
+        let limiter = &site.limiter;
+        let admitted = &Cell::new(0);
+        for _ in 0..count {
+            let handled = limiter.respond(request("/login", peer), None, |_| async move {
+                admitted.set(admitted.get() + usize::from(limiter.check_sign_in().is_ok()));
+                StatusCode::OK.into_response()
+            });
+            handled.await;
+        }
+        admitted.get()
+    };
+    assert_eq!(sign_ins(1, 8).await, 5);
+    assert_eq!(sign_ins(2, 1).await, 1);
+    assert!(site.metric(r#"portolan_catalog_requests_limited_total{limit="sign_ins"} 3"#));
+    tokio::time::advance(SIGN_IN_INTERVAL).await;
+    assert_eq!(sign_ins(1, 8).await, 1);
+    assert_eq!(site.status(request("/", 1), None).await, 200);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_caller_has_16_requests_in_flight_and_others_are_served() {
     let site = Site::new(&[]);
     let mut hanging = Box::pin(join_all(site.hang(16, "/", "jane")));

@@ -272,6 +272,26 @@ async fn a_token_adds_to_what_anonymous_callers_see_and_a_wrong_one_is_refused()
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_owner_of_a_token_is_known_whatever_the_owner_may_list() {
+    let site = Site::new(AccessOptions::default());
+    let owner = async |headers: &HeaderMap| site.access.owner(headers, None).await;
+    assert_eq!(owner(&bearer("jane")).await, Ok(Some("jane".to_owned())));
+    assert_eq!(site.cluster.reviews(), ["token", "*"]);
+    assert_eq!(owner(&bearer("guess")).await, Err(AccessError::Unauthenticated));
+    assert_eq!(owner(&HeaderMap::new()).await, Ok(None));
+    site.cluster.go_away(true);
+    assert_eq!(owner(&bearer("joe")).await, Err(AWAY));
+    assert!(site.access.has_sign_in());
+
+    let everything = Access::everything();
+    let local = from_host(bearer("jane"), "localhost");
+    assert_eq!(everything.owner(&local, None).await, Ok(None));
+    let rebound = from_host(bearer("jane"), "rebound.example");
+    assert_eq!(everything.owner(&rebound, None).await, Err(AccessError::ForeignHost));
+    assert!(!everything.has_sign_in());
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_an_api_server_everything_is_visible_on_loopback_only() {
     let access = Access::everything();
     for headers in [HeaderMap::new(), bearer("guess")] {

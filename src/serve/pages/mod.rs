@@ -1,0 +1,83 @@
+//! Pages for browsers. The server renders them, and they work without scripts.
+//!
+//! ```text
+//!  request ─► Site::enter ─► what the API reads ─► Frame + template ─► page: ETag, headers
+//!                                         problem ─► show_problems ─► page, or the sign-in
+//! ```
+
+mod assets;
+mod catalog;
+mod error;
+mod frame;
+mod help;
+mod links;
+mod login;
+mod repositories;
+mod shown;
+
+use askama::Template;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::response::{Redirect, Response};
+use axum::routing::get;
+
+use error::PageError;
+pub(super) use error::show_problems;
+use frame::Frame;
+
+use super::problem::Problem;
+use super::respond::{Content, respond_with};
+use super::site::{Site, at};
+
+const HTML: &str = "text/html";
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+const HEADERS: [(&str, &str); 4] = [
+    ("content-security-policy", POLICY),
+    // With `no-referrer`, browsers send `Origin: null` with forms.
+    ("referrer-policy", "same-origin"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+];
+
+/// The routes of all pages. The catalog is at the prefix with a slash, which `nest` would not match.
+pub(super) fn routes(site: &Site) -> Router<Site> {
+    let below = Router::new()
+        .route("/repositories", get(repositories::list))
+        .route("/repositories/{namespace}/{repository}", get(repositories::show))
+        .route("/help", get(help::show))
+        .route("/assets/{file}", get(assets::show))
+        .route("/robots.txt", get(assets::robots))
+        .route("/favicon.ico", get(assets::favicon))
+        .merge(login::routes());
+    let prefix = site.prefix();
+    let pages = at(prefix, below).route(&format!("{prefix}/"), get(catalog::show));
+    if prefix.is_empty() {
+        pages
+    } else {
+        pages.route(prefix, get(add_slash))
+    }
+}
+
+async fn add_slash(State(site): State<Site>) -> Redirect {
+    Redirect::permanent(&format!("{}/", site.prefix()))
+}
+
+/// Responds with a page, or with 304 to a browser that has it.
+fn page(_site: &Site, headers: &HeaderMap, template: &impl Template) -> Result<Response, PageError> {
+    let body = template.render().map_err(|error| {
+        tracing::error!(%error, "failed to render a page");
+        Problem::internal()
+    })?;
+    let mut response = respond_with(headers, Content::new(HTML, body.into_bytes()))?;
+    protect(response.headers_mut());
+    Ok(response)
+}
+
+/// Adds the headers that limit what a page may do, and who may embed it.
+fn protect(headers: &mut HeaderMap) {
+    for (name, value) in HEADERS {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+}
