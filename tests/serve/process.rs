@@ -273,7 +273,7 @@ async fn a_new_password_in_the_secret_is_used_by_the_catalog_too() {
     eventually(SOON, "a chart that is read with the new password", async || {
         let list = serving.json("/charts").await;
         let chart = serving.get(&format!("/charts/{}/stable/web", world.namespace)).await;
-        if list.get("stale").is_none() && chart.status == 200 {
+        if list["stale"] == false && chart.status == 200 {
             Ok(())
         } else {
             Err(format!("{list} {chart:?}"))
