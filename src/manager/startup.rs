@@ -82,7 +82,7 @@ impl DatabaseOptions {
         settings.is_ok_and(|settings| settings.database.sqlite_path().is_some())
     }
 
-    /// Returns where a new password is read when Postgres refuses that of now.
+    /// Returns the Secret to read when Postgres refuses the password, with the client for it.
     pub(super) fn password_source(&self, source: &Source) -> Option<(PasswordSecret, kube::Client)> {
         match (&self.password_secret, source) {
             (Some(secret), Source::Cluster(client)) => Some((secret.clone(), client.clone())),
