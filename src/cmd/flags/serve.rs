@@ -18,7 +18,7 @@ use crate::server::ListenAddressError;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Catalog")]
 pub struct ServeFlags {
-    /// URL at which clients reach the catalog: its path precedes /api, and requests must name its host
+    /// URL at which clients reach the catalog: its path precedes all routes, and requests must name its host
     #[arg(long, value_name = "URL")]
     pub external_url: Option<String>,
     /// Other hosts that requests may name, if the host is checked: with --external-url or --anonymous
