@@ -38,7 +38,7 @@ help: ## list targets
 
 run: ## run Portolan on examples/ without a cluster, and serve the catalog on 127.0.0.1:8090 (MANIFESTS=, DATABASE_URL=)
 	@mkdir -p target
-	cargo run --locked -- run --manifests $(MANIFESTS) --database-url $(DATABASE_URL)
+	cargo run --locked -- run --manifests $(MANIFESTS) --archives=proxy --database-url $(DATABASE_URL)
 
 check: lint ## check formatting, lints and unit tests within a minute; real indexes are left to `make test`
 	PORTOLAN_CORPUS= cargo test --locked --lib -- $(ARGS)

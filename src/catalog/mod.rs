@@ -142,6 +142,17 @@ impl Catalog {
         Self::connect(settings, false).await
     }
 
+    /// As [`Catalog::open_read_only`], but Postgres may be unreachable or refuse the password: calls fail meanwhile.
+    pub async fn open_read_only_lazy(settings: &CatalogSettings) -> Result<Self, Error> {
+        match &settings.database {
+            Database::Sqlite(_) => Self::open_read_only(settings).await,
+            Database::Postgres(options) => {
+                let pools = Pools::postgres_lazy(options, &settings.pools());
+                Ok(Self::from_pools(pools, settings, false))
+            }
+        }
+    }
+
     async fn connect(settings: &CatalogSettings, writable: bool) -> Result<Self, Error> {
         let pools = match &settings.database {
             Database::Sqlite(path) => Pools::sqlite(path, writable, &settings.metrics).await,

@@ -31,7 +31,8 @@ const UNUSED: [&str; 4] = [
 ///
 /// It only reads the database of `portolan run`, so any number of replicas may run, also on a hot standby of Postgres. A caller
 /// sends a token of the cluster, and sees the namespaces in which its owner may list AppRepositories. /api/v1/openapi.json
-/// describes the API. `portolan run --serve` serves the same from the process of the controllers.
+/// describes the API. `portolan run --serve` serves the same from the process of the controllers. Flags of fetching need
+/// --archives=proxy, except --spool-dir.
 #[derive(Args, Debug)]
 pub struct Serve {
     /// Address of the catalog: HOST:PORT, or :PORT for all interfaces (default: :8090; with --manifests 127.0.0.1:8090, or another

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::archives::{ArchiveOptions, Archives};
 use super::health::listen_error;
 use super::setup::{connect_source, origin};
-use super::{CLOSE_TIMEOUT, DatabaseOptions, Error, Patience, SourceOptions, startup};
+use super::{CLOSE_TIMEOUT, DatabaseOptions, Error, PasswordSecret, Patience, SourceOptions, database, startup};
 use crate::budget::{self, Budgets};
 use crate::controllers::Source;
 use crate::controllers::apprepository::origin::Origin;
@@ -123,6 +123,7 @@ pub(super) struct CatalogContext {
 pub(super) struct CatalogServer {
     live: Arc<Live>,
     server: Server,
+    password: Option<(PasswordSecret, kube::Client)>,
 }
 
 impl CatalogServer {
@@ -140,8 +141,9 @@ impl CatalogServer {
     ) -> Result<Self, Error> {
         let source = connect_source(&context.source, &context.requests).await?;
         let origin = Arc::new(origin(&source, &context.cluster_id, Patience::Wait).await?);
-        let password = startup::password(&context.database, &source, Patience::Wait).await?;
-        let mut settings = context.database.settings(password).map_err(Error::from_display)?;
+        let password = context.database.password_source(&source);
+        let initial = startup::password(&context.database, &source, Patience::Wait).await?;
+        let mut settings = context.database.settings(initial).map_err(Error::from_display)?;
         settings.postgres_connections = options.database_connections;
         settings.metrics = context.budgets.metrics().of("catalog_database_connections", 0);
         let live = Arc::new(Live::new(LiveOptions {
@@ -170,7 +172,7 @@ impl CatalogServer {
         if let Ok(address) = server.local_addr() {
             tracing::info!(%address, path = options.prefix, "serving the catalog");
         }
-        Ok(Self { live, server })
+        Ok(Self { live, server, password })
     }
 
     pub(super) fn live(&self) -> Arc<Live> {
@@ -179,10 +181,25 @@ impl CatalogServer {
 
     /// Serves until the shutdown, and drains.
     pub(super) async fn run(self, shutdown: CancellationToken) {
-        self.server.run(shutdown).await;
+        let Self { live, server, password } = self;
+        tokio::select! {
+            () = server.run(shutdown) => {}
+            () = refresh_password(&live, password) => {}
+        }
         // A database that is disconnected may never answer.
-        let _ = timeout(CLOSE_TIMEOUT, self.live.close()).await;
+        let _ = timeout(CLOSE_TIMEOUT, live.close()).await;
     }
+}
+
+/// Keeps up with the password of Postgres, as the controllers do. Never returns.
+async fn refresh_password(live: &Live, password: Option<(PasswordSecret, kube::Client)>) {
+    if let Some((secret, client)) = password
+        // Postgres is opened without a connection.
+        && let Ok(catalog) = live.catalog().await
+    {
+        database::refresh_password(catalog, secret, client).await;
+    }
+    std::future::pending().await
 }
 
 async fn helm(

@@ -43,16 +43,19 @@ impl RunningCatalog {
             };
         }
         let (shutdown, attempted) = (shutdown.child_token(), CancellationToken::new());
-        if matches!(context.source, SourceOptions::Directory(_)) {
-            let url = url(address, &options.prefix);
-            tokio::spawn(announce(url, attempted.clone(), shutdown.clone()));
-        }
+        let is_local = matches!(context.source, SourceOptions::Directory(_));
+        let announced = is_local.then(|| announce(url(address, &options.prefix), attempted.clone(), shutdown.clone()));
         let (options, ended) = (options.clone(), shutdown.clone());
         let task = tokio::spawn(async move {
             let connect = CatalogServer::connect(listener, limits, &options, &context);
             match ended.run_until_cancelled(connect).await {
                 None => {}
-                Some(Ok(server)) => server.run(ended.clone()).await,
+                Some(Ok(server)) => {
+                    if let Some(announced) = announced {
+                        tokio::spawn(announced);
+                    }
+                    server.run(ended.clone()).await;
+                }
                 Some(Err(error)) => tracing::error!(%error, "failed to serve the catalog, repositories are synced"),
             }
         });

@@ -82,6 +82,14 @@ impl DatabaseOptions {
         settings.is_ok_and(|settings| settings.database.sqlite_path().is_some())
     }
 
+    /// Returns the Secret to read when Postgres refuses the password, with the client for it.
+    pub(super) fn password_source(&self, source: &Source) -> Option<(PasswordSecret, kube::Client)> {
+        match (&self.password_secret, source) {
+            (Some(secret), Source::Cluster(client)) => Some((secret.clone(), client.clone())),
+            _ => None,
+        }
+    }
+
     /// Uses `password` if `login` has none. Fails if the URL has an unknown form.
     pub fn settings(&self, password: Option<Password>) -> Result<CatalogSettings, SettingsError> {
         let mut login = self.login.clone();
@@ -137,10 +145,7 @@ pub(super) async fn open(
     patience: Patience,
     access: CatalogAccess,
 ) -> Result<OpenCatalog, Error> {
-    let secret = match (&options.password_secret, source) {
-        (Some(secret), Source::Cluster(client)) => Some((secret.clone(), client.clone())),
-        _ => None,
-    };
+    let secret = options.password_source(source);
     let password = password(options, source, patience).await?;
     let mut settings = options.settings(password).map_err(Error::from_display)?;
     settings.metrics = metrics.clone();

@@ -181,7 +181,7 @@ impl Live {
     }
 
     /// Opens the database if that has not succeeded yet, or if another file is at its path.
-    pub(super) async fn catalog(&self) -> Result<Catalog, Error> {
+    pub async fn catalog(&self) -> Result<Catalog, Error> {
         let mut opened = self.opened.lock().await;
         let file = self.file();
         match opened.take() {
@@ -190,7 +190,7 @@ impl Live {
                 if let Some(replaced) = other {
                     replaced.catalog.close().await;
                 }
-                let catalog = Catalog::open_read_only(&self.settings).await?;
+                let catalog = Catalog::open_read_only_lazy(&self.settings).await?;
                 Ok(opened.insert(Opened { catalog, file }).catalog.clone())
             }
         }

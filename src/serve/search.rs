@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::iter::once;
 
+use memchr::memmem::Finder;
+
 use super::summary::{ChartSummary, fold};
 use crate::api::NamespacedName;
 
@@ -20,6 +22,8 @@ pub struct Words(Vec<Word>);
 struct Word {
     text: String,
     characters: usize,
+    /// Built once: a search compares the word with all charts.
+    finder: Finder<'static>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +57,7 @@ impl Words {
             .0
             .iter()
             .try_fold((0, 0), |(edits, score), word| match word.score(chart) {
-                0 if is_fuzzy => Some((edits + word.edits_to(&chart.folded.name)?, score)),
+                0 if is_fuzzy => Some((edits + word.edits_to(chart.folded.name())?, score)),
                 0 => None,
                 points => Some((edits, score + points)),
             })?;
@@ -69,17 +73,22 @@ impl Words {
 
 impl Word {
     fn new(word: &str) -> Self {
-        // No database stores NUL in texts.
-        let word = word.trim().chars().filter(|c| *c != '\0').take(MAX_WORD_CHARACTERS);
-        let text = fold(&word.collect::<String>());
-        let characters = text.chars().count();
-        Self { text, characters }
+        let text = fold(&word.trim().chars().take(MAX_WORD_CHARACTERS).collect::<String>());
+        Self {
+            characters: text.chars().count(),
+            finder: Finder::new(&text).into_owned(),
+            text,
+        }
     }
 
     /// Returns 0 if the chart does not match.
     fn score(&self, chart: &ChartSummary) -> u32 {
-        let (word, name, keywords) = (&*self.text, &*chart.folded.name, &chart.folded.keywords);
-        let begins_a_part = |(at, _): (usize, &str)| {
+        let (word, folded) = (&*self.text, &chart.folded);
+        let Some(at) = self.finder.find(folded.text().as_bytes()) else {
+            return 0;
+        };
+        let name = folded.name();
+        let begins_a_part = |at: usize| {
             let before = name.get(..at).unwrap_or_default();
             !before.ends_with(char::is_alphanumeric)
         };
@@ -87,16 +96,14 @@ impl Word {
             100
         } else if name.starts_with(word) {
             60
-        } else if name.match_indices(word).any(begins_a_part) {
+        } else if at < name.len() && self.finder.find_iter(name.as_bytes()).any(begins_a_part) {
             40
-        } else if name.contains(word) {
+        } else if at < name.len() {
             20
-        } else if keywords.iter().any(|keyword| **keyword == *word) {
+        } else if folded.is_before_description(at) && folded.has_keyword(word) {
             15
-        } else if chart.folded.description.contains(word) || keywords.iter().any(|keyword| keyword.contains(word)) {
-            5
         } else {
-            0
+            5
         }
     }
 
@@ -110,10 +117,20 @@ impl Word {
         once(name)
             .chain(name.split(|c: char| !c.is_alphanumeric()))
             .filter(|part| part.chars().count().abs_diff(self.characters) <= max_edits)
+            .filter(|part| letters_differ(&self.text, part) <= max_edits)
             .map(|part| strsim::damerau_levenshtein(&self.text, part))
             .filter(|edits| *edits <= max_edits)
             .min()
     }
+}
+
+/// Returns the number of letters that one text has and the other has not, at most. Each edit adds and removes one, so this
+/// excludes most parts at a fraction of the cost.
+fn letters_differ(one: &str, other: &str) -> usize {
+    let letters = |text: &str| text.chars().fold(0_u64, |set, c| set | 1 << (u32::from(c) % u64::BITS));
+    let (one, other) = (letters(one), letters(other));
+    let differ = (one & !other).count_ones().max((other & !one).count_ones());
+    differ as usize
 }
 
 /// Returns the charts that match all words, and those with similar names if there are few; not sorted.

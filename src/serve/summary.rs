@@ -12,6 +12,8 @@ const MAX_DESCRIPTION_BYTES: usize = 512;
 const MAX_KEYWORDS: usize = 16;
 const MAX_KEYWORD_BYTES: usize = 64;
 const MAX_TEXT_BYTES: usize = 256;
+/// Between the parts of [`Folded`].
+const SEPARATOR: char = '\0';
 /// Memory of an allocation besides its content.
 const ALLOCATION_BYTES: usize = 16;
 
@@ -32,12 +34,51 @@ pub struct ChartSummary {
     pub(super) folded: Folded,
 }
 
-/// Copies as [`fold`] returns them.
+/// Name, keywords and description as [`fold`] returns them, in one text: a search then needs one pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Folded {
-    pub(super) name: Box<str>,
-    pub(super) description: Box<str>,
-    pub(super) keywords: Box<[Box<str>]>,
+    /// The parts, separated by NUL, which none of them and no word contains.
+    text: Box<str>,
+    keywords_start: usize,
+    description_start: usize,
+}
+
+impl Folded {
+    fn new(name: &str, keywords: &[Box<str>], description: &str) -> Self {
+        let mut text = fold(name);
+        let keywords_start = text.len();
+        for keyword in keywords {
+            text.push(SEPARATOR);
+            text += &fold(keyword);
+        }
+        let description_start = text.len();
+        text.push(SEPARATOR);
+        text += &fold(description);
+        Self {
+            text: text.into(),
+            keywords_start,
+            description_start,
+        }
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.text.get(..self.keywords_start).unwrap_or_default()
+    }
+
+    pub(super) fn has_keyword(&self, folded: &str) -> bool {
+        let keywords = self.text.get(self.keywords_start..self.description_start);
+        let mut keywords = keywords.unwrap_or_default().split(SEPARATOR).skip(1);
+        keywords.any(|keyword| keyword == folded)
+    }
+
+    /// Returns true for a position in the name or in a keyword.
+    pub(super) const fn is_before_description(&self, at: usize) -> bool {
+        at < self.description_start
+    }
 }
 
 /// Reads rows of any writer: every field is optional, and unknown fields are ignored.
@@ -96,11 +137,7 @@ impl ChartSummary {
             versions: versions.len(),
             category: truncate(text(info.category.as_deref()), MAX_TEXT_BYTES).into(),
             has_icon: info.raw_icon.is_some_and(|icon| icon.get() != "\"\""),
-            folded: Folded {
-                name: fold(&name).into(),
-                description: fold(&description).into(),
-                keywords: keywords.iter().map(|keyword| Box::<str>::from(fold(keyword))).collect(),
-            },
+            folded: Folded::new(&name, &keywords, &description),
             name: name.into(),
             description: description.into(),
             keywords,
@@ -123,18 +160,17 @@ impl ChartSummary {
             &self.app_version,
             &self.description,
             &self.category,
-            &self.folded.name,
-            &self.folded.description,
+            &self.folded.text,
         ];
         let texts: usize = texts.into_iter().map(|content| text(content)).sum();
-        let bytes = size_of::<Self>() + texts + list(&self.keywords) + list(&self.folded.keywords);
+        let bytes = size_of::<Self>() + texts + list(&self.keywords);
         bytes as u64
     }
 }
 
-/// Returns the text as searches compare it: in lower case, and with the `/` that names in rows have as `%2F`.
+/// Returns the text as searches compare it: in lower case, with the `/` that names in rows have as `%2F`, and without NUL.
 pub(super) fn fold(text: &str) -> String {
-    text.to_lowercase().replace("%2f", "/")
+    text.to_lowercase().replace("%2f", "/").replace(SEPARATOR, "")
 }
 
 fn text(text: Option<&str>) -> &str {

@@ -3,11 +3,13 @@
 use std::time::{Duration, Instant};
 
 use rstest::rstest;
+use serde_json::json;
 use sqlx::{Connection, Executor, PgConnection};
 
 use super::access::reader;
 use super::{SOON, Serving, client, database, declare, fill};
 use crate::catalog::On;
+use crate::cluster::rows::Postgres;
 use crate::cluster::{self, index};
 use crate::support::archives::{self, Chart};
 use crate::support::chart_server::Fault;
@@ -221,6 +223,61 @@ async fn the_process_of_the_controllers_serves_callers_of_a_cluster() {
         let answer = serving.get_as(&token, "/charts").await;
         let has_chart = answer.status == 200 && super::names(&answer.json()) == ["web"];
         if has_chart { Ok(()) } else { Err(format!("{answer:?}")) }
+    })
+    .await;
+}
+
+/// Both handles of the database must read the Secret again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_password_in_the_secret_is_used_by_the_catalog_too() {
+    let (world, postgres) = (cluster::World::new().await, Postgres::new().await);
+    let name = &postgres.database.name;
+    let role = format!("serving_{name}");
+    let create = format!("CREATE ROLE {role} LOGIN SUPERUSER PASSWORD 'first'");
+    postgres.rows.execute(&create).await;
+    let secret = async |password: &str| {
+        let values = json!({ "password": password });
+        world.write_secret(&world.namespace, "database", values).await;
+    };
+    secret("first").await;
+    let server = url::Url::parse(postgres.url()).unwrap();
+    let database = format!("{}:{}", server.host_str().unwrap(), server.port().unwrap());
+    let address = format!("127.0.0.1:{}", free_port());
+    let flags = [
+        &format!("--serve={address}"),
+        &format!("--anonymous={}", world.namespace),
+        &format!("--database-user={role}"),
+        &format!("--database-name={name}"),
+        &format!("--namespace={}", world.namespace),
+        "--database-secret-name=database",
+        "--database-secret-key=password",
+    ];
+    let portolan = world.portolan(&database, &flags).await;
+    let url = world.serve("stable", index(&[("web", &["1.0.0"])]));
+    world.declare("stable", &url).await;
+    world.until_ready("stable").await;
+    portolan.line_with("serving the catalog", SOON).await;
+    let serving = Serving {
+        url: format!("http://{address}"),
+        portolan,
+        client: client(),
+    };
+    serving.until_names(SOON, &["web"]).await;
+
+    secret("second").await;
+    let change = format!(
+        "ALTER ROLE {role} PASSWORD 'second';
+         SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'"
+    );
+    postgres.rows.execute(&change).await;
+    eventually(SOON, "a chart that is read with the new password", async || {
+        let list = serving.json("/charts").await;
+        let chart = serving.get(&format!("/charts/{}/stable/web", world.namespace)).await;
+        if list["stale"] == false && chart.status == 200 {
+            Ok(())
+        } else {
+            Err(format!("{list} {chart:?}"))
+        }
     })
     .await;
 }

@@ -18,7 +18,7 @@ use crate::server::ListenAddressError;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Catalog")]
 pub struct ServeFlags {
-    /// URL at which clients reach the catalog: its path precedes /api, and requests must name its host
+    /// URL at which clients reach the catalog: its path precedes all routes, and requests must name its host
     #[arg(long, value_name = "URL")]
     pub external_url: Option<String>,
     /// Other hosts that requests may name, if the host is checked: with --external-url or --anonymous
@@ -110,14 +110,19 @@ impl ServeFlags {
         })
     }
 
-    /// Without an API server no caller can be refused, so other hosts can't connect.
-    fn refuse_without_api_server(&self, address: &CatalogAddress) -> Result<(), Error> {
+    /// Returns a flag that is set of those that tell who connects, and how.
+    pub fn callers_flag(&self) -> Option<&'static str> {
         let flags = [
             ("--anonymous", names(&self.anonymous).next().is_some()),
             ("--allowed-hosts", names(&self.allowed_hosts).next().is_some()),
             ("--external-url", non_empty(self.external_url.as_deref()).is_some()),
         ];
-        if let Some((flag, _)) = flags.into_iter().find(|(_, is_set)| *is_set) {
+        flags.into_iter().find_map(|(flag, is_set)| is_set.then_some(flag))
+    }
+
+    /// Without an API server no caller can be refused, so other hosts can't connect.
+    fn refuse_without_api_server(&self, address: &CatalogAddress) -> Result<(), Error> {
+        if let Some(flag) = self.callers_flag() {
             return Err(Error::Usage(format!(
                 "{flag} requires a cluster and cannot be used with --manifests"
             )));
@@ -221,6 +226,17 @@ mod tests {
         assert!(anonymous.contains("team-b") && !anonymous.contains("default"));
         let all = options(&["--anonymous=*"]).unwrap().access.anonymous;
         assert!(matches!(all, Visible::All));
+    }
+
+    #[test]
+    fn a_flag_that_lets_callers_in_is_found() {
+        let flag = |arguments: &[&str]| {
+            let flags = Test::try_parse_from(["test"].iter().chain(arguments)).unwrap().serve;
+            flags.callers_flag()
+        };
+        assert_eq!(flag(&["--archives=proxy", "--external-url=", "--anonymous="]), None);
+        assert_eq!(flag(&["--anonymous=*"]), Some("--anonymous"));
+        assert_eq!(flag(&["--external-url=https://charts.example"]), Some("--external-url"));
     }
 
     #[test]

@@ -19,7 +19,13 @@ impl Run {
         }
         let address = match self.serve.as_deref().map(str::trim) {
             None if self.manifests.is_some() => CatalogAddress::FreePort,
-            None | Some("") => return Ok(None),
+            None => {
+                if let Some(flag) = self.catalog.callers_flag() {
+                    tracing::warn!("{flag} has no effect without --serve");
+                }
+                return Ok(None);
+            }
+            Some("") => return Ok(None),
             Some(address) => {
                 self.refuse_replicas()?;
                 fixed_address(address)?

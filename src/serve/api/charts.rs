@@ -176,9 +176,11 @@ impl<'a> Filter<'a> {
     }
 
     fn has_chart(&self, chart: &ChartSummary) -> bool {
-        let has_keyword = |wanted: &str| chart.folded.keywords.iter().any(|keyword| **keyword == *wanted);
         (self.category).is_none_or(|category| chart.category.eq_ignore_ascii_case(category))
-            && self.keyword.as_deref().is_none_or(has_keyword)
+            && self
+                .keyword
+                .as_deref()
+                .is_none_or(|keyword| chart.folded.has_keyword(keyword))
     }
 }
 
@@ -222,9 +224,13 @@ impl Query {
             .map(|(rank, hit)| (key(self.sort, rank, hit), hit))
             .filter(|(key, _)| self.after.as_ref().is_none_or(|after| *key > after.key()))
             .collect();
-        found.sort_unstable_by_key(|(key, _)| *key);
         let has_more = found.len() > self.limit;
-        found.truncate(self.limit);
+        if has_more {
+            // A page is much shorter than what is found.
+            found.select_nth_unstable_by_key(self.limit, |(key, _)| *key);
+            found.truncate(self.limit);
+        }
+        found.sort_unstable_by_key(|(key, _)| *key);
         let last = found.last().filter(|_| has_more);
         let next = last.map(|(key, _)| self.parameters.next(&Position::new(*key)));
         Ok(Found {
