@@ -29,6 +29,7 @@ type Reviewed = Option<Arc<Identity>>;
 pub(super) struct Callers {
     anonymous: Visible,
     global_repos_namespace: Option<String>,
+    watched_namespace: Option<String>,
     limits: Limits,
     reviewer: Reviewer,
     identities: TokenCache<Reviewed>,
@@ -45,6 +46,7 @@ impl Callers {
         Self {
             anonymous: options.anonymous,
             global_repos_namespace: options.global_repos_namespace,
+            watched_namespace: options.watched_namespace,
             limits,
             reviewer: Reviewer::new(reviews, &limits, options.metrics),
             identities: TokenCache::new(limits.callers),
@@ -196,8 +198,9 @@ impl Callers {
         if self.is_open(named) {
             return Ok(true);
         }
+        let is_served = self.watched_namespace.as_ref().is_none_or(|watched| watched == named);
         // A review of an empty name would be one of all namespaces.
-        if !is_namespace_name(named) {
+        if !is_served || !is_namespace_name(named) {
             return Ok(false);
         }
         if let Some(is_allowed) = identity.is_allowed(named) {

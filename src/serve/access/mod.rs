@@ -122,6 +122,8 @@ pub struct AccessOptions {
     pub anonymous: Visible,
     /// Visible to every authenticated caller.
     pub global_repos_namespace: Option<String>,
+    /// The only namespace that is served; all if `None`.
+    pub watched_namespace: Option<String>,
     /// The host of `--external-url`.
     pub external_host: Option<String>,
     pub allowed_hosts: Vec<String>,
