@@ -122,7 +122,11 @@ impl Callers {
                 // Its token is known.
                 let identity = callers.review(token, digest, None).await?;
                 if old.visible().is_some() && !identity.can_list_all {
-                    callers.visible(&identity, &namespaces).await?;
+                    let visible = callers.visible(&identity, &namespaces);
+                    // If the old set expires first, the next request continues with what was reviewed.
+                    if let Ok(visible) = timeout_at(old.expires, visible).await {
+                        visible?;
+                    }
                 }
                 callers.store(digest, &identity);
                 Ok::<_, AccessError>(())
@@ -179,7 +183,7 @@ impl Callers {
         if let Some(visible) = identity.visible() {
             return Ok(visible);
         }
-        let review = |name: &String| self.review_namespace(identity, name.clone());
+        let review = |name: &String| self.review_namespace(identity, name.clone(), Identity::is_allowed_in_set);
         let reviews: Vec<BoxFuture<'_, _>> = due.into_iter().map(review).collect();
         let allowed: BTreeSet<Option<String>> = stream::iter(reviews)
             .buffer_unordered(self.limits.concurrent_reviews)
@@ -207,18 +211,19 @@ impl Callers {
             return Ok(is_allowed);
         }
         let _turn = identity.busy.lock().await;
-        let allowed = self.review_namespace(identity, named.to_owned()).await?;
-        Ok(allowed.is_some())
+        let review = self.review_namespace(identity, named.to_owned(), Identity::is_allowed);
+        Ok(review.await?.is_some())
     }
 
-    /// Returns the namespace if the caller may list in it. Earlier reviews count while they last.
+    /// Returns the namespace if the caller may list in it. It is not reviewed if `earlier` returns a result.
     fn review_namespace<'a>(
         &'a self,
         identity: &'a Identity,
         namespace: String,
+        earlier: fn(&Identity, &str) -> Option<bool>,
     ) -> BoxFuture<'a, Result<Option<String>, AccessError>> {
         async move {
-            let is_allowed = match identity.is_allowed(&namespace) {
+            let is_allowed = match earlier(identity, &namespace) {
                 Some(is_allowed) => is_allowed,
                 None => {
                     let reviewed = Instant::now();
