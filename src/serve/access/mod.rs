@@ -96,7 +96,7 @@ pub enum AccessError {
     /// Without a namespace: the caller may not list in all of them, and there are too many to review each.
     #[error("{}", forbidden(.user, .namespace.as_deref()))]
     Forbidden { user: String, namespace: Option<String> },
-    #[error("the API server does not review tokens and rights, try again in {retry_after}s")]
+    #[error("the API server has not reviewed the token and its rights in time, try again in {retry_after}s")]
     Unavailable { retry_after: u64 },
     #[error("too many unknown tokens, try again in {retry_after}s")]
     TooMany { retry_after: u64 },
