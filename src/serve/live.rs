@@ -99,6 +99,16 @@ impl State {
         self.last = Some((Arc::new(self.next.clone()), found));
     }
 
+    /// Returns the time that a request waits for a check.
+    fn patience(&self) -> Duration {
+        match &self.last {
+            Some(_) if self.is_failing => Duration::ZERO,
+            Some((_, read)) if read.elapsed() <= MAX_STALE => SHORT_PATIENCE,
+            // There is none, or after a long time without requests none that may be served.
+            _ => PATIENCE,
+        }
+    }
+
     fn view(&self) -> Result<View, Unavailable> {
         let (loaded, read) = self.last.as_ref().ok_or(Unavailable)?;
         let age = read.elapsed();
@@ -144,12 +154,7 @@ impl Live {
             let running = state.check.take().filter(|check| check.peek().is_none());
             let check = running.unwrap_or_else(|| self.start_check());
             state.check = Some(check.clone());
-            let patience = match (&state.last, state.is_failing) {
-                (None, _) => PATIENCE,
-                (Some(_), true) => Duration::ZERO,
-                (Some(_), false) => SHORT_PATIENCE,
-            };
-            (check, patience)
+            (check, state.patience())
         };
         // Without a result in time, the last snapshot counts.
         let _ = timeout(patience, check).await;
@@ -225,6 +230,20 @@ mod tests {
         assert_eq!(state.view().unwrap().stale, Some(MAX_STALE));
         tokio::time::advance(FRESH).await;
         assert_eq!(state.view().unwrap_err(), Unavailable);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_waits_for_a_check_if_nothing_else_can_be_served() {
+        assert_eq!(State::default().patience(), PATIENCE);
+        let mut state = State {
+            last: Some((Arc::default(), Instant::now())),
+            ..State::default()
+        };
+        assert_eq!(state.patience(), SHORT_PATIENCE);
+        tokio::time::advance(MAX_STALE + FRESH).await;
+        assert_eq!(state.patience(), PATIENCE, "after a night without requests");
+        state.is_failing = true;
+        assert_eq!(state.patience(), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]

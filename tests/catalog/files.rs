@@ -243,6 +243,19 @@ async fn a_manual_resync_retries_failed_files_immediately(#[values(On::Sqlite, O
     assert_eq!(wanted(&fixture, FilesMode::All).await.files[0].tries, 1);
 }
 
+#[rstest]
+#[tokio::test]
+async fn failures_of_tries_during_a_requested_sync_are_retried(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("a", &["1.0.0"])]).await;
+    fail(&fixture, &of("a", "1.0.0"), 60).await;
+    fixture.catalog.retry_failures(&repository(), "uid-2").await.unwrap();
+    let of_another_object = wanted(&fixture, FilesMode::All).await;
+    assert!(of_another_object.files.is_empty());
+    fixture.catalog.retry_failures(&repository(), "uid-1").await.unwrap();
+    assert_eq!(wanted(&fixture, FilesMode::All).await.files[0].tries, 1);
+}
+
 /// Without a digest only `portolan_files` distinguishes an empty row from a chart without files.
 #[rstest]
 #[tokio::test]

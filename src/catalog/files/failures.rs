@@ -9,7 +9,7 @@ use sqlx::types::Json;
 use super::MissingFiles;
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Engine, Transaction, execute, select, sql};
-use crate::catalog::record::storable;
+use crate::catalog::record::{lock_if_uid, storable};
 use crate::catalog::{Catalog, Error, MissingIcon};
 
 /// A row of `portolan_files`.
@@ -124,6 +124,17 @@ pub(in crate::catalog) async fn retry(tx: &mut Transaction, name: &NamespacedNam
 }
 
 impl Catalog {
+    /// Makes all failures of the repository due, as the commit of a requested sync does.
+    pub async fn retry_failures(&self, name: &NamespacedName, uid: &str) -> Result<(), Error> {
+        self.write("retry failed chart files", &name.namespace, async |tx| {
+            if lock_if_uid(tx, name, uid).await? {
+                retry(tx, name).await?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
     /// Returns up to `limit` versions without files, or with files of another archive than the index names, ordered by ID,
     /// each with the reason.
     pub async fn files_problems(&self, name: &NamespacedName, limit: usize) -> Result<Vec<(String, String)>, Error> {

@@ -12,7 +12,8 @@ use super::charts::Summary;
 use super::files::{self, FilesView};
 use super::parameters::Parameters;
 use crate::serve::problem::Problem;
-use crate::serve::respond::respond;
+use crate::serve::respond::{Content, JSON, negotiate, send};
+use crate::serve::rows::Decoded;
 use crate::serve::site::Site;
 use crate::serve::summary::{ChartSummary, known_time};
 use crate::text::{printable, redacted_url};
@@ -172,8 +173,9 @@ pub(in crate::serve) fn public(text: &str) -> String {
 
 pub(super) async fn show(State(site): State<Site>, headers: HeaderMap, names: Names) -> Result<Response, Problem> {
     let address = address(names)?;
-    let read = address.read(&site, &headers).await?;
-    let (decoded, row) = (&read.value, &read.value.row);
+    negotiate(&headers, &[JSON])?;
+    let Decoded { value: decoded, memory } = address.read(&site, &headers).await?;
+    let row = &decoded.row;
     let public_of = |url: &Option<String>| url.as_deref().map(public).unwrap_or_default();
     let chart = Chart {
         summary: Summary::new(&address.repository, &decoded.summary),
@@ -194,7 +196,8 @@ pub(super) async fn show(State(site): State<Site>, headers: HeaderMap, names: Na
             .map(Maintainer::public)
             .collect(),
     };
-    respond(&headers, &chart)
+    let content = Content::json(&chart)?;
+    send(&headers, Content { memory, ..content }).await
 }
 
 /// The number of versions up to the last one of a page, and that version.
@@ -210,15 +213,17 @@ pub(super) async fn versions(
     let list = format!("{}/{}", address.repository, address.chart);
     let parameters = Parameters::list(query.as_deref(), &list, &[])?;
     let (limit, after) = (parameters.limit()?, parameters.cursor::<Position>()?);
-    let read = address.read(&site, &headers).await?;
-    let all = read.value.versions();
+    negotiate(&headers, &[JSON])?;
+    let Decoded { value: chart, memory } = address.read(&site, &headers).await?;
+    let all = chart.versions();
     let start = after.map_or(0, |after| start(all, &after));
     let page = all.get(start..).unwrap_or_default();
     let items: Vec<Version<'_>> = page.iter().take(limit).map(Version::new).collect();
     let last = items.last().filter(|_| page.len() > limit);
     let next = last.map(|last| parameters.next(&(start + limit, last.version)));
     let next = next.transpose()?;
-    respond(&headers, &Versions { items, next })
+    let content = Content::json(&Versions { items, next })?;
+    send(&headers, Content { memory, ..content }).await
 }
 
 /// Returns the start of the next page, also if versions were added or removed before it.
@@ -237,6 +242,7 @@ pub(super) async fn version(
     names: NamesAndVersion,
 ) -> Result<Response, Problem> {
     let (address, version) = address_of_version(names)?;
+    negotiate(&headers, &[JSON])?;
     let ChartVersion { chart, row } = address.read_version(&site, &headers, &version).await?;
     let version = OneVersion {
         namespace: &address.repository.namespace,
@@ -245,7 +251,9 @@ pub(super) async fn version(
         version: Version::new(&row),
         files: files::view(&site, &address, &row).await?,
     };
-    respond(&headers, &version)
+    let content = Content::json(&version)?;
+    let content = content.reserve(site.rows(), &address.repository.namespace).await?;
+    send(&headers, content).await
 }
 
 #[cfg(test)]

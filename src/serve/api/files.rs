@@ -145,7 +145,9 @@ pub(in crate::serve) struct FilesView {
 /// `digest` is that of the archive in the index.
 fn state(digest: &str, stored: Option<&Stored>, problem: Option<&FilesProblem>) -> FilesState {
     let problem = problem.filter(|problem| problem.digest == digest);
-    if problem.is_some_and(|problem| problem.tries > 0) {
+    // Files of an earlier release may only lack Chart.yaml. Without digest, an empty row may be that of a failure.
+    let has_files = !digest.is_empty() && stored.is_some_and(|stored| stored.digest == digest);
+    if !has_files && problem.is_some_and(|problem| problem.tries > 0) {
         return FilesState::Failed;
     }
     let Some(stored) = stored else {
@@ -341,6 +343,12 @@ mod tests {
                 "x",
                 Some(stored("x", &readme)),
                 Some(problem("x", 0, "long")),
+                FilesState::Imported,
+            ),
+            (
+                "x",
+                Some(stored("x", &readme)),
+                Some(problem("x", 1, "no Chart.yaml")),
                 FilesState::Imported,
             ),
             ("x", Some(stored("x", &[])), None, FilesState::None),

@@ -16,6 +16,8 @@ use crate::serve::values::{self, Keys, Kind, MAX_TEXT_BYTES, ValueKey, ValuesErr
 use crate::text::truncate;
 
 const QUERY: &str = "q";
+/// Further words of a query are ignored, as in a search for charts.
+const MAX_WORDS: usize = 16;
 
 #[derive(Serialize)]
 struct List<'a> {
@@ -91,14 +93,20 @@ pub(super) async fn show(
     let (address, version) = address_of_version(names)?;
     let parameters = Parameters::only(query.as_deref(), &[QUERY])?;
     negotiate(&headers, &[JSON])?;
-    let words = parameters.get(QUERY).unwrap_or_default().to_lowercase();
     let row = address.read_version(&site, &headers, &version).await?.row;
     let file = files::read(&site, &address, &row, &FileName::Values).await?;
     let keys = parse(&site, &address, file).await?;
-    let keys = keys.map_err(|error| unreadable(&address, &site, &version, &FileName::Values, &error))?;
-    let items = keys.items.iter().filter(|key| matches(key, &words));
+    let mut keys = keys.map_err(|error| unreadable(&address, &site, &version, &FileName::Values, &error))?;
+    if let Some(query) = parameters.get(QUERY) {
+        let words = query.to_lowercase();
+        let filter = move || {
+            keys.items.retain(|key| matches(key, &words));
+            keys
+        };
+        keys = site.rows().compute(&address.repository.namespace, filter).await?;
+    }
     let list = List {
-        items: items.map(Item::new).collect(),
+        items: keys.items.iter().map(Item::new).collect(),
         incomplete: keys.is_incomplete,
     };
     let content = Content::json(&list)?;
@@ -111,6 +119,7 @@ pub(in crate::serve) fn matches(key: &ValueKey, words: &str) -> bool {
     let (path, comment) = (key.path.to_lowercase(), key.comment.to_lowercase());
     words
         .split_whitespace()
+        .take(MAX_WORDS)
         .all(|word| path.contains(word) || comment.contains(word))
 }
 
@@ -126,5 +135,6 @@ mod tests {
             assert!(matches(key, words), "{words}");
         }
         assert!(!matches(key, "kubelet server"));
+        assert!(matches(key, &("kubelet ".repeat(MAX_WORDS) + "server")));
     }
 }

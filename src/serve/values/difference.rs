@@ -47,7 +47,7 @@ fn by_path(keys: &Keys) -> BTreeMap<&str, &ValueKey> {
 
 /// Returns a unified diff, empty if the texts are equal. `None`: a text is too long.
 pub(in crate::serve) fn unified_diff(from: &str, to: &str, names: [&str; 2]) -> Option<String> {
-    let is_too_long = |text: &str| text.len() > MAX_BYTES || text.lines().nth(MAX_LINES).is_some();
+    let is_too_long = |text: &str| text.len() > MAX_BYTES || line_ends(text) > MAX_LINES;
     if is_too_long(from) || is_too_long(to) {
         return None;
     }
@@ -55,6 +55,11 @@ pub(in crate::serve) fn unified_diff(from: &str, to: &str, names: [&str; 2]) -> 
     let diff = TextDiff::configure().timeout(DEADLINE).diff_lines(from, to);
     let unified = diff.unified_diff().header(from_name, to_name).to_string();
     Some(unified)
+}
+
+/// Counts the ends of lines as the diff does: a carriage return alone is one too.
+fn line_ends(text: &str) -> usize {
+    text.matches(['\n', '\r']).count() - text.matches("\r\n").count()
 }
 
 #[cfg(test)]
@@ -92,6 +97,8 @@ mod tests {
     #[test]
     fn long_texts_are_refused_and_different_ones_end_in_time() {
         assert_eq!(unified_diff(&"\n".repeat(MAX_LINES + 1), "", ["x", "y"]), None);
+        assert_eq!(unified_diff(&"\r".repeat(MAX_LINES + 1), "", ["x", "y"]), None);
+        assert!(unified_diff(&"\r\n".repeat(MAX_LINES), "", ["x", "y"]).is_some());
         assert_eq!(unified_diff("", &"x".repeat(MAX_BYTES + 1), ["x", "y"]), None);
         let text = |step: usize| {
             (0..MAX_LINES)

@@ -7,6 +7,8 @@ use super::scalar::kind;
 use super::{Keys, Kind, MAX_BYTES, MAX_KEYS, ValueKey, ValuesError};
 
 const MAX_DEPTH: usize = 100;
+/// Lines of comments between a key and its value: the parser holds them, and each takes 100 times the memory of its text.
+const MAX_COMMENTS: usize = 10_000;
 /// Longer paths are left out: each key repeats the names above it.
 const MAX_PATH_BYTES: usize = 512;
 
@@ -17,8 +19,7 @@ pub(in crate::serve) fn parse(text: &str) -> Result<Keys, ValuesError> {
     }
     let options = granit_parser::options! {
         emit_comments: true,
-        // Limited by the size of the text.
-        max_buffered_comment_events: usize::MAX,
+        max_buffered_comment_events: MAX_COMMENTS,
         flow_nesting_limit: MAX_DEPTH,
         block_nesting_limit: MAX_DEPTH,
     };

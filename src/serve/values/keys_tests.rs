@@ -123,6 +123,9 @@ fn size_nesting_number_and_length_are_limited() {
         let error = parse(&deep).unwrap_err();
         assert!(matches!(error, ValuesError::Invalid { .. }), "{error}");
     }
+    let comments = |count: usize| parse(&format!("a:\n{}b: 1\n", "#\n".repeat(count)));
+    assert!(comments(MAX_COMMENTS).is_ok());
+    assert!(matches!(comments(MAX_COMMENTS + 1), Err(ValuesError::Invalid { .. })));
     let many: String = (0..2 * MAX_KEYS).map(|number| format!("k{number}: 1\n")).collect();
     let many = parse(&many).unwrap();
     assert_eq!((many.items.len(), many.is_incomplete), (MAX_KEYS, true));

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::import::{BatchOutcome, Importer, Worklist};
 use super::{ImportQueue, key};
 use crate::api::{AppRepository, NamespacedName};
-use crate::catalog::{self, Catalog};
+use crate::catalog::{self, Catalog, Record};
 use crate::controllers::apprepository::CachedRepository;
 use crate::controllers::apprepository::database_faults::DatabaseFaults;
 use crate::controllers::apprepository::decision::has_charts;
@@ -133,18 +133,32 @@ impl FilesReconciler {
             return Ok(None);
         }
         let record = self.catalog.record(&spec.name).await?;
-        let is_synced = record.as_ref().is_some_and(|record| {
+        let is_synced = |record: &Record| {
             has_charts(record) && record.uid == spec.uid && spec.change_key.has_source_of(&record.change_key)
-        });
-        if !is_synced {
+        };
+        let Some(before) = record.filter(is_synced) else {
             return Ok(None);
-        }
+        };
         let unchecked = self.imports.take_unchecked(&spec.name);
         if let Err(error) = self.importer.skip_files(&spec.name, &spec.uid, &unchecked).await {
             self.imports.restore_unchecked(&spec.name, unchecked);
             return Err(error);
         }
-        self.importer.import_batch(&spec, &spec.uid, worklist).await.map(Some)
+        let batch = self.importer.import_batch(&spec, &spec.uid, worklist).await?;
+        if !matches!(batch, BatchOutcome::Done(_)) {
+            self.retry_if_requested(&before).await?;
+        }
+        Ok(Some(batch))
+    }
+
+    /// Retries failures that were recorded after the commit of a requested sync, by tries that began before it.
+    async fn retry_if_requested(&self, before: &Record) -> Result<(), catalog::Error> {
+        let now = self.catalog.record(&before.name).await?;
+        let is_requested = now.is_some_and(|now| now.handled != before.handled || now.change_key != before.change_key);
+        if is_requested {
+            self.catalog.retry_failures(&before.name, &before.uid).await?;
+        }
+        Ok(())
     }
 
     async fn report_progress(&self, name: &NamespacedName, object: &AppRepository) {
