@@ -5,7 +5,7 @@ use std::iter::once;
 
 use memchr::memmem::Finder;
 
-use super::summary::{ChartSummary, fold};
+use super::summary::{ChartSummary, fold, letters};
 use crate::api::NamespacedName;
 
 const MAX_WORDS: usize = 16;
@@ -22,6 +22,7 @@ pub struct Words(Vec<Word>);
 struct Word {
     text: String,
     characters: usize,
+    letters: u64,
     /// Built once: a search compares the word with all charts.
     finder: Finder<'static>,
 }
@@ -62,12 +63,15 @@ impl Words {
                 points => Some((edits, score + points)),
             })?;
         // Without words, charts are a list by name.
-        let length = if self.0.is_empty() {
-            0
-        } else {
-            chart.name.chars().count()
-        };
+        let length = if self.0.is_empty() { 0 } else { chart.name.len() };
         Some((edits, Reverse(score), length))
+    }
+
+    fn may_resemble(&self, chart: &ChartSummary) -> bool {
+        let letters = chart.folded.name_letters();
+        self.0
+            .iter()
+            .any(|word| missing(word.letters, letters) <= word.max_edits())
     }
 }
 
@@ -76,6 +80,7 @@ impl Word {
         let text = fold(&word.trim().chars().take(MAX_WORD_CHARACTERS).collect::<String>());
         Self {
             characters: text.chars().count(),
+            letters: letters(&text),
             finder: Finder::new(&text).into_owned(),
             text,
         }
@@ -107,30 +112,37 @@ impl Word {
         }
     }
 
-    /// Returns the number of typing errors that turn the name, or a part of it, into the word; `None` above the limit.
-    fn edits_to(&self, name: &str) -> Option<usize> {
-        let max_edits = match self.characters {
-            0..=3 => return None,
+    const fn max_edits(&self) -> usize {
+        match self.characters {
+            0..=3 => 0,
             4..=7 => 1,
             _ => 2,
-        };
+        }
+    }
+
+    /// Returns the number of typing errors that turn the name, or a part of it, into the word; `None` above the limit.
+    fn edits_to(&self, name: &str) -> Option<usize> {
+        let max_edits = self.max_edits();
+        if max_edits == 0 {
+            return None;
+        }
         once(name)
             .chain(name.split(|c: char| !c.is_alphanumeric()))
             .filter(|part| part.chars().count().abs_diff(self.characters) <= max_edits)
-            .filter(|part| letters_differ(&self.text, part) <= max_edits)
+            .filter(|part| {
+                let part = letters(part);
+                missing(part, self.letters).max(missing(self.letters, part)) <= max_edits
+            })
             .map(|part| strsim::damerau_levenshtein(&self.text, part))
             .filter(|edits| *edits <= max_edits)
             .min()
     }
 }
 
-/// Returns the number of letters that one text has and the other has not, at most. Each edit adds and removes one, so this
-/// excludes most parts at a fraction of the cost.
-fn letters_differ(one: &str, other: &str) -> usize {
-    let letters = |text: &str| text.chars().fold(0_u64, |set, c| set | 1 << (u32::from(c) % u64::BITS));
-    let (one, other) = (letters(one), letters(other));
-    let differ = (one & !other).count_ones().max((other & !one).count_ones());
-    differ as usize
+/// Returns the number of letters in one set and not in the other, at most. Each edit adds and removes one, so this excludes most
+/// names and parts at a fraction of the cost.
+const fn missing(one: u64, other: u64) -> usize {
+    (one & !other).count_ones() as usize
 }
 
 /// Returns the charts that match all words, and those with similar names if there are few; not sorted.
@@ -148,7 +160,10 @@ pub fn matches<'a>(
             };
             Some((words.rank(chart, fuzzy)?, hit))
         };
-        charts.clone().filter_map(ranked)
+        let charts = charts
+            .clone()
+            .filter(move |(_, chart)| !fuzzy || words.may_resemble(chart));
+        charts.filter_map(ranked)
     };
     let mut found: Vec<(Rank, Hit<'a>)> = find(false).collect();
     if found.len() < FEW_HITS {

@@ -41,11 +41,13 @@ pub(super) struct Folded {
     text: Box<str>,
     keywords_start: usize,
     description_start: usize,
+    name_letters: u64,
 }
 
 impl Folded {
     fn new(name: &str, keywords: &[Box<str>], description: &str) -> Self {
         let mut text = fold(name);
+        let name_letters = letters(&text);
         let keywords_start = text.len();
         for keyword in keywords {
             text.push(SEPARATOR);
@@ -58,7 +60,12 @@ impl Folded {
             text: text.into(),
             keywords_start,
             description_start,
+            name_letters,
         }
+    }
+
+    pub(super) const fn name_letters(&self) -> u64 {
+        self.name_letters
     }
 
     pub(super) fn text(&self) -> &str {
@@ -171,6 +178,11 @@ impl ChartSummary {
 /// Returns the text as searches compare it: in lower case, with the `/` that names in rows have as `%2F`, and without NUL.
 pub(super) fn fold(text: &str) -> String {
     text.to_lowercase().replace("%2f", "/").replace(SEPARATOR, "")
+}
+
+/// Returns the set of the text's letters. Few letters share an element.
+pub(super) fn letters(text: &str) -> u64 {
+    text.chars().fold(0, |set, c| set | 1 << (u32::from(c) % u64::BITS))
 }
 
 fn text(text: Option<&str>) -> &str {

@@ -217,22 +217,21 @@ impl Query {
     pub(in crate::serve) fn find<'a>(&self, visit: &'a Visit) -> Result<Found<'a>, Problem> {
         let filter = Filter::new(&self.parameters);
         let words = Words::new(self.parameters.get("q").unwrap_or_default().split_whitespace());
-        let found = matches(charts(visit, &filter), &words);
+        let mut found = matches(charts(visit, &filter), &words);
         let total = found.len();
-        let mut found: Vec<(Key<'a>, Hit<'a>)> = found
-            .into_iter()
-            .map(|(rank, hit)| (key(self.sort, rank, hit), hit))
-            .filter(|(key, _)| self.after.as_ref().is_none_or(|after| *key > after.key()))
-            .collect();
+        let key = |(rank, hit): &(Rank, Hit<'a>)| key(self.sort, *rank, *hit);
+        if let Some(after) = &self.after {
+            found.retain(|found| key(found) > after.key());
+        }
         let has_more = found.len() > self.limit;
         if has_more {
             // A page is much shorter than what is found.
-            found.select_nth_unstable_by_key(self.limit, |(key, _)| *key);
+            found.select_nth_unstable_by(self.limit, |one, other| key(one).cmp(&key(other)));
             found.truncate(self.limit);
         }
-        found.sort_unstable_by_key(|(key, _)| *key);
+        found.sort_unstable_by(|one, other| key(one).cmp(&key(other)));
         let last = found.last().filter(|_| has_more);
-        let next = last.map(|(key, _)| self.parameters.next(&Position::new(*key)));
+        let next = last.map(|last| self.parameters.next(&Position::new(key(last))));
         Ok(Found {
             next: next.transpose()?,
             hits: found.into_iter().map(|(_, hit)| hit).collect(),
