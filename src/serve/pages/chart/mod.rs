@@ -1,0 +1,241 @@
+//! The page of a chart: a header about one version, and one of six tabs.
+//!
+//! ```text
+//!  path ─► Site::enter ─► row of the chart ─► Shown ─┬─► files, Chart.yaml ─► Header ─┬─► page, beside the runtime
+//!                                                    └─► tab ─────────────────────────┘
+//! ```
+
+mod about;
+mod changes;
+mod diff;
+mod header;
+mod markup;
+mod readme;
+mod schema;
+mod text;
+mod values;
+mod versions;
+
+use askama::Template;
+use axum::Router;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{self, State};
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::get;
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::{Frame, PageError, large_page, links};
+use crate::api::NamespacedName;
+use crate::serve::api::address::{Address, Names, NamesAndVersion, address, address_of_version};
+use crate::serve::api::chart::{ChartRow, VersionRow};
+use crate::serve::api::files::{self, FileName, FileText, FilesView};
+use crate::serve::links::segment;
+use crate::serve::problem::Problem;
+use crate::serve::rows::Decoded;
+use crate::serve::site::{Site, Visit};
+use crate::serve::summary::known_time;
+use crate::text::truncate;
+use about::AboutTab;
+use changes::ChangesTab;
+use header::Header;
+use readme::ReadmeTab;
+use schema::SchemaTab;
+use values::ValuesTab;
+use versions::VersionsTab;
+
+/// Versions that a page knows, the newest first.
+const MAX_VERSIONS: usize = 2_000;
+/// A longer version has no row of its own (see `summary`).
+const MAX_VERSION_BYTES: usize = 1024;
+const MAX_APP_VERSION_BYTES: usize = 256;
+/// Of sources and maintainers.
+const MAX_ENTRIES: usize = 64;
+
+/// A version named `diff` is not valid SemVer, so no chart needs its path.
+pub(super) fn routes() -> Router<Site> {
+    Router::new()
+        .route("/charts/{namespace}/{repository}/{chart}", get(show))
+        .route("/charts/{namespace}/{repository}/{chart}/diff", get(diff::show))
+        .route(
+            "/charts/{namespace}/{repository}/{chart}/{version}",
+            get(show_version),
+        )
+}
+
+/// The parameters of the page. Others are ignored.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Query {
+    tab: Option<String>,
+    /// Words of the filter of keys.
+    q: Option<String>,
+    from: Option<String>,
+    to: Option<String>,
+    /// Of the form that selects a version.
+    version: Option<String>,
+    /// Such as `values-production`.
+    file: Option<String>,
+    /// `keys` or `file`.
+    view: Option<String>,
+}
+
+/// The version of a chart that a page shows. Names are as stored: templates show them through `shown::name` and `printable`.
+struct Shown {
+    names: Address,
+    namespace: String,
+    repository: String,
+    /// With `%2F` for each slash.
+    chart: String,
+    version: String,
+    /// At most [`MAX_VERSIONS`], the newest first.
+    versions: Vec<VersionLine>,
+    version_count: usize,
+    /// Without versions; sources and maintainers are limited to [`MAX_ENTRIES`].
+    info: ChartRow,
+    row: VersionRow,
+}
+
+struct VersionLine {
+    version: String,
+    app_version: String,
+    created: Option<Timestamp>,
+}
+
+impl VersionLine {
+    fn new(row: &VersionRow) -> Self {
+        Self {
+            version: row.version().to_owned(),
+            app_version: truncate(row.app_version.as_deref().unwrap_or_default(), MAX_APP_VERSION_BYTES),
+            created: row.created.as_deref().and_then(known_time),
+        }
+    }
+}
+
+/// The parts of a row that a page needs. The rest, and its memory, is given back before files are read.
+struct Parts {
+    info: ChartRow,
+    versions: Vec<VersionLine>,
+    version_count: usize,
+    row: Option<VersionRow>,
+}
+
+impl Parts {
+    fn decode(chart_id: &str, info: &str, wanted: Option<&str>) -> Option<Self> {
+        let mut info = ChartRow::decode(chart_id, info)?;
+        let rows = info.row.versions.take().unwrap_or_default();
+        for maintainers in &mut info.row.maintainers {
+            maintainers.truncate(MAX_ENTRIES);
+        }
+        for sources in &mut info.row.sources {
+            sources.truncate(MAX_ENTRIES);
+        }
+        let versions = rows.iter().filter(|row| row.version().len() <= MAX_VERSION_BYTES);
+        let wanted = wanted.unwrap_or(&info.summary.version);
+        Some(Self {
+            versions: versions.take(MAX_VERSIONS).map(VersionLine::new).collect(),
+            version_count: rows.len(),
+            // Of duplicate versions the first counts.
+            row: rows.into_iter().find(|row| row.version() == wanted),
+            info,
+        })
+    }
+}
+
+impl Shown {
+    /// Reads a version, or the newest stable one.
+    async fn read(site: &Site, visit: &Visit, names: Address, version: Option<&str>) -> Result<Self, Problem> {
+        let (chart_id, wanted) = (names.chart_id(), version.map(str::to_owned));
+        let decode = move |info: &str| Parts::decode(&chart_id, info, wanted.as_deref());
+        let Decoded { value: parts, .. } = names.decode_in(site, visit, decode).await?;
+        let Parts {
+            info,
+            versions,
+            version_count,
+            row,
+        } = parts;
+        let row = row.ok_or_else(|| {
+            Problem::not_found(match version {
+                Some(version) => format!(
+                    "the chart {:?} of {} has no version {version:?}",
+                    names.chart, names.repository
+                ),
+                None => format!("the chart {:?} of {} has no versions", names.chart, names.repository),
+            })
+        })?;
+        let NamespacedName { namespace, name } = names.repository.clone();
+        Ok(Self {
+            namespace,
+            repository: name,
+            chart: names.chart.clone(),
+            version: row.version().to_owned(),
+            versions,
+            version_count,
+            info,
+            row,
+            names,
+        })
+    }
+
+    /// Returns the path of the chart, whose page shows its newest version.
+    fn chart_address(&self, prefix: &str) -> String {
+        links::chart(prefix, "/charts", &self.names.repository, &self.names.chart_id())
+    }
+
+    /// Returns the path of the page of this version.
+    fn address(&self, prefix: &str) -> String {
+        format!("{}/{}", self.chart_address(prefix), segment(&self.version))
+    }
+
+    /// Returns the path of a file of this version in the API.
+    fn file_address(&self, site: &Site, file: &FileName) -> String {
+        let (chart, version) = (self.names.path(site), segment(&self.version));
+        format!("{chart}/versions/{version}/{}", segment(file.name()))
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TabName {
+    Readme,
+    Values,
+    Schema,
+    Changes,
+    Versions,
+    About,
+}
+
+impl TabName {
+    const ALL: [(Self, &'static str, &'static str); 6] = [
+        (Self::Readme, "readme", "README"),
+        (Self::Values, "values", "Values"),
+        (Self::Schema, "schema", "Schema"),
+        (Self::Changes, "changes", "Changes"),
+        (Self::Versions, "versions", "Versions"),
+        (Self::About, "about", "About"),
+    ];
+
+    fn parse(query: &Query) -> Self {
+        let wanted = query.tab.as_deref();
+        let found = Self::ALL.into_iter().find(|(_, name, _)| Some(*name) == wanted);
+        found.map_or(Self::Readme, |(tab, ..)| tab)
+    }
+
+    fn file(self, query: &Query) -> Option<FileName> {
+        match self {
+            Self::Readme => Some(FileName::Readme),
+            Self::Values => Some(values::file(query)),
+            Self::Schema => Some(FileName::Schema),
+            Self::Changes | Self::Versions | Self::About => None,
+        }
+    }
+}
+
+enum Tab {
+    Readme(ReadmeTab),
+    Values(ValuesTab),
+    Schema(SchemaTab),
+    Changes(ChangesTab),
+    Versions(VersionsTab),
+    About(AboutTab),
+}
