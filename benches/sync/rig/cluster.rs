@@ -11,6 +11,7 @@ use crate::support::process::ScratchDir;
 
 /// A process without requests for this long has nothing left to do.
 const QUIET: Duration = Duration::from_millis(500);
+const REQUESTS: &str = "rest_client_requests_total";
 const POLL: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -54,7 +55,9 @@ impl Running {
     }
 
     pub async fn used(&self) -> Sample {
-        let (requests, pid) = (self.sum("rest_client_requests_total", &[]).await, self.portolan.id());
+        let (all, pid) = (self.sum(REQUESTS, &[]).await, self.portolan.id());
+        // Requests to joined clusters that never answer do not end.
+        let requests = all.saturating_sub(self.sum(REQUESTS, &[("code", "<error>")]).await);
         let processes = children(pid).into_iter().chain([pid]);
         Sample {
             requests: Some(requests),

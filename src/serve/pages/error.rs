@@ -15,6 +15,8 @@ use crate::serve::site::Site;
 const PROBLEM: &str = "application/problem+json";
 /// Paths below the prefix whose clients are programs.
 const MACHINE_PATHS: [&str; 2] = ["/api/", "/helm/"];
+/// Headers of a problem that its page has too.
+const KEPT_HEADERS: [&str; 2] = ["allow", "retry-after"];
 
 /// A problem of a page. [`show_problems`] shows it.
 #[derive(Debug)]
@@ -101,8 +103,14 @@ pub(in crate::serve) async fn show_problems(State(site): State<Site>, request: R
     } else {
         show(&site, &problem)
     };
+    let (parts, _) = response.into_parts();
+    for name in KEPT_HEADERS {
+        if let Some(value) = parts.headers.get(name) {
+            shown.headers_mut().insert(name, value.clone());
+        }
+    }
     // Permits of the request end with its body.
-    shown.extensions_mut().extend(response.into_parts().0.extensions);
+    shown.extensions_mut().extend(parts.extensions);
     shown
 }
 
@@ -139,9 +147,6 @@ fn show(site: &Site, problem: &Problem) -> Response {
     let headers = response.headers_mut();
     headers.remove(header::ETAG);
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if let Some(seconds) = problem.retry_after {
-        headers.insert(header::RETRY_AFTER, seconds.into());
-    }
     response
 }
 

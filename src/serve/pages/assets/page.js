@@ -71,6 +71,13 @@
         input.select();
       }
     });
+    input.addEventListener("keydown", (event) => {
+      if (event.key === "Escape" && input.value) {
+        event.preventDefault();
+        input.value = "";
+        input.dispatchEvent(new Event("input"));
+      }
+    });
   };
 
   const relative = (time) => {

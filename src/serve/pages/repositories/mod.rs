@@ -153,7 +153,7 @@ enum History {
     Unavailable,
     Empty,
     Shown {
-        plot: Option<Plot>,
+        plot: Option<Box<Plot>>,
         syncs: Vec<SyncRow>,
     },
 }
@@ -222,7 +222,7 @@ pub(super) async fn show(
         Err(_) => History::Unavailable,
         Ok(entries) if entries.is_empty() => History::Empty,
         Ok(entries) => History::Shown {
-            plot: Plot::new(&entries, now),
+            plot: Plot::new(&entries, now).map(Box::new),
             syncs: entries.iter().map(|entry| SyncRow::new(entry, now)).collect(),
         },
     };
