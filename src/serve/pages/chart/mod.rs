@@ -26,11 +26,12 @@ use axum::routing::get;
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use super::shown::number;
 use super::{Frame, PageError, large_page, links};
 use crate::api::NamespacedName;
 use crate::serve::api::address::{Address, Names, NamesAndVersion, address, address_of_version};
 use crate::serve::api::chart::{ChartRow, VersionRow};
-use crate::serve::api::files::{self, FileName, FileText, FilesView};
+use crate::serve::api::files::{self, FileName, Opened};
 use crate::serve::links::segment;
 use crate::serve::problem::Problem;
 use crate::serve::rows::Decoded;
@@ -47,7 +48,7 @@ use versions::VersionsTab;
 
 /// Versions that a page knows, the newest first.
 const MAX_VERSIONS: usize = 2_000;
-/// A longer version has no row of its own (see `summary`).
+/// Longer versions are left out: they identify a version, and can't be cut.
 const MAX_VERSION_BYTES: usize = 1024;
 const MAX_APP_VERSION_BYTES: usize = 256;
 /// Of sources and maintainers.
@@ -125,10 +126,10 @@ impl Parts {
     fn decode(chart_id: &str, info: &str, wanted: Option<&str>) -> Option<Self> {
         let mut info = ChartRow::decode(chart_id, info)?;
         let rows = info.row.versions.take().unwrap_or_default();
-        for maintainers in &mut info.row.maintainers {
+        if let Some(maintainers) = &mut info.row.maintainers {
             maintainers.truncate(MAX_ENTRIES);
         }
-        for sources in &mut info.row.sources {
+        if let Some(sources) = &mut info.row.sources {
             sources.truncate(MAX_ENTRIES);
         }
         let versions = rows.iter().filter(|row| row.version().len() <= MAX_VERSION_BYTES);
@@ -206,19 +207,42 @@ enum TabName {
 }
 
 impl TabName {
-    const ALL: [(Self, &'static str, &'static str); 6] = [
-        (Self::Readme, "readme", "README"),
-        (Self::Values, "values", "Values"),
-        (Self::Schema, "schema", "Schema"),
-        (Self::Changes, "changes", "Changes"),
-        (Self::Versions, "versions", "Versions"),
-        (Self::About, "about", "About"),
+    const ALL: [Self; 6] = [
+        Self::Readme,
+        Self::Values,
+        Self::Schema,
+        Self::Changes,
+        Self::Versions,
+        Self::About,
     ];
 
     fn parse(query: &Query) -> Self {
         let wanted = query.tab.as_deref();
-        let found = Self::ALL.into_iter().find(|(_, name, _)| Some(*name) == wanted);
-        found.map_or(Self::Readme, |(tab, ..)| tab)
+        let found = Self::ALL.into_iter().find(|tab| Some(tab.name()) == wanted);
+        found.unwrap_or(Self::Readme)
+    }
+
+    /// Returns the value of the parameter `tab`.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Readme => "readme",
+            Self::Values => "values",
+            Self::Schema => "schema",
+            Self::Changes => "changes",
+            Self::Versions => "versions",
+            Self::About => "about",
+        }
+    }
+
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Readme => "README",
+            Self::Values => "Values",
+            Self::Schema => "Schema",
+            Self::Changes => "Changes",
+            Self::Versions => "Versions",
+            Self::About => "About",
+        }
     }
 
     fn file(self, query: &Query) -> Option<FileName> {
@@ -229,8 +253,27 @@ impl TabName {
             Self::Changes | Self::Versions | Self::About => None,
         }
     }
+
+    async fn load(
+        self,
+        site: &Site,
+        visit: &Visit,
+        shown: &Shown,
+        query: &Query,
+        opened: Opened,
+    ) -> Result<Tab, Problem> {
+        Ok(match self {
+            Self::Readme => Tab::Readme(ReadmeTab::load(site, shown, opened).await?),
+            Self::Values => Tab::Values(ValuesTab::load(site, shown, query, opened).await?),
+            Self::Schema => Tab::Schema(SchemaTab::new(site, shown, opened)),
+            Self::Changes => Tab::Changes(ChangesTab::load(site, visit, shown, query).await?),
+            Self::Versions => Tab::Versions(VersionsTab::load(site, visit, shown, query).await?),
+            Self::About => Tab::About(AboutTab::load(site, visit, shown, query).await?),
+        })
+    }
 }
 
+/// Each is a template of its own.
 enum Tab {
     Readme(ReadmeTab),
     Values(ValuesTab),
@@ -238,4 +281,98 @@ enum Tab {
     Changes(ChangesTab),
     Versions(VersionsTab),
     About(AboutTab),
+}
+
+#[derive(Template)]
+#[template(path = "chart/chart.html", config = "src/serve/pages/askama.toml")]
+struct ChartPage {
+    frame: Frame,
+    header: Header,
+    tabs: Vec<TabLink>,
+    tab_title: &'static str,
+    tab: Tab,
+}
+
+struct TabLink {
+    label: String,
+    link: String,
+    is_current: bool,
+}
+
+type QueryResult = Result<extract::Query<Query>, QueryRejection>;
+
+async fn show(
+    State(site): State<Site>,
+    headers: HeaderMap,
+    names: Names,
+    query: QueryResult,
+) -> Result<Response, PageError> {
+    let (names, query) = (address(names)?, parse(query)?);
+    if let Some(version) = text_of(query.version.as_deref()) {
+        return Ok(redirect(&site, &names, version, &query));
+    }
+    respond(&site, &headers, names, None, &query).await
+}
+
+async fn show_version(
+    State(site): State<Site>,
+    headers: HeaderMap,
+    names: NamesAndVersion,
+    query: QueryResult,
+) -> Result<Response, PageError> {
+    let (names, version) = address_of_version(names)?;
+    respond(&site, &headers, names, Some(&version), &parse(query)?).await
+}
+
+fn parse(query: QueryResult) -> Result<Query, Problem> {
+    let query = query.map_err(|_| Problem::query("a parameter is given twice, or is not UTF-8"))?;
+    Ok(query.0)
+}
+
+/// Returns the value of a parameter, `None` if it is empty: forms send empty ones.
+fn text_of(parameter: Option<&str>) -> Option<&str> {
+    parameter.map(str::trim).filter(|text| !text.is_empty())
+}
+
+/// Redirects from the form that selects a version. It tells nothing about the chart.
+fn redirect(site: &Site, names: &Address, version: &str, query: &Query) -> Response {
+    let chart = links::chart(site.prefix(), "/charts", &names.repository, &names.chart_id());
+    let path = format!("{chart}/{}", segment(version));
+    let tab = query.tab.as_deref().map(|tab| ("tab", tab));
+    Redirect::to(&links::with_query(&path, tab)).into_response()
+}
+
+async fn respond(
+    site: &Site,
+    headers: &HeaderMap,
+    names: Address,
+    version: Option<&str>,
+    query: &Query,
+) -> Result<Response, PageError> {
+    let visit = site.enter(headers, Some(&names.repository.namespace)).await?;
+    let shown = Shown::read(site, &visit, names, version).await?;
+    let tab = TabName::parse(query);
+    let opened = files::open(site, &shown.names, &shown.row, tab.file(query)).await?;
+    let header = Header::load(site, &visit, headers, &shown, &opened.view, tab.name()).await?;
+    let page = ChartPage {
+        frame: Frame::new(site, &visit, "catalog"),
+        header,
+        tabs: tab_links(&shown, site.prefix(), tab),
+        tab_title: tab.title(),
+        tab: tab.load(site, &visit, &shown, query, opened).await?,
+    };
+    large_page(site, headers, &shown.namespace, page).await
+}
+
+fn tab_links(shown: &Shown, prefix: &str, current: TabName) -> Vec<TabLink> {
+    let address = shown.address(prefix);
+    let link = |tab: TabName| TabLink {
+        label: match tab {
+            TabName::Versions => format!("{} ({})", tab.title(), number(shown.version_count)),
+            _ => tab.title().to_owned(),
+        },
+        link: links::with_query(&address, [("tab", tab.name())]),
+        is_current: tab == current,
+    };
+    TabName::ALL.into_iter().map(link).collect()
 }
