@@ -37,7 +37,7 @@ use crate::serve::problem::Problem;
 use crate::serve::rows::Decoded;
 use crate::serve::site::{Site, Visit};
 use crate::serve::summary::known_time;
-use crate::text::truncate;
+use crate::text::{printable, truncate};
 use about::AboutTab;
 use changes::ChangesTab;
 use header::Header;
@@ -59,10 +59,7 @@ pub(super) fn routes() -> Router<Site> {
     Router::new()
         .route("/charts/{namespace}/{repository}/{chart}", get(show))
         .route("/charts/{namespace}/{repository}/{chart}/diff", get(diff::show))
-        .route(
-            "/charts/{namespace}/{repository}/{chart}/{version}",
-            get(show_version),
-        )
+        .route("/charts/{namespace}/{repository}/{chart}/{version}", get(show_version))
 }
 
 /// The parameters of the page. Others are ignored.
@@ -179,6 +176,15 @@ impl Shown {
         })
     }
 
+    fn app_version(&self) -> String {
+        let app_version = self.row.app_version.as_deref().unwrap_or_default();
+        printable(&truncate(app_version, MAX_APP_VERSION_BYTES))
+    }
+
+    fn created(&self) -> Option<Timestamp> {
+        self.row.created.as_deref().and_then(known_time)
+    }
+
     /// Returns the path of the chart, whose page shows its newest version.
     fn chart_address(&self, prefix: &str) -> String {
         links::chart(prefix, "/charts", &self.names.repository, &self.names.chart_id())
@@ -267,7 +273,7 @@ impl TabName {
             Self::Values => Tab::Values(ValuesTab::load(site, shown, query, opened).await?),
             Self::Schema => Tab::Schema(SchemaTab::new(site, shown, opened)),
             Self::Changes => Tab::Changes(ChangesTab::load(site, visit, shown, query).await?),
-            Self::Versions => Tab::Versions(VersionsTab::load(site, visit, shown, query).await?),
+            Self::Versions => Tab::Versions(VersionsTab::load(site, visit, shown, query)?),
             Self::About => Tab::About(AboutTab::load(site, visit, shown, query).await?),
         })
     }

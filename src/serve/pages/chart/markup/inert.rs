@@ -103,7 +103,9 @@ impl<'a> Inert<'a> {
             Tag::HtmlBlock => return,
             Tag::Heading { level, .. } => return self.heading(level as usize),
             Tag::Image { dest_url, .. } => return self.image(&dest_url),
-            Tag::Link { link_type, dest_url, .. } => {
+            Tag::Link {
+                link_type, dest_url, ..
+            } => {
                 let url = match link_type {
                     LinkType::Email => format!("mailto:{dest_url}"),
                     _ => dest_url.into_string(),
@@ -226,9 +228,14 @@ impl<'a> Inert<'a> {
     }
 
     fn open_raw(&mut self, tag: &RawTag<'_>) {
-        let id = tag.id.map(|id| format!(" id=\"{}\"", escape_markup(id))).unwrap_or_default();
+        let id = tag
+            .id
+            .map(|id| format!(" id=\"{}\"", escape_markup(id)))
+            .unwrap_or_default();
         match tag.name {
-            "br" | "hr" => self.ready.push_back(Event::InlineHtml(format!("<{}>", tag.name).into())),
+            "br" | "hr" => self
+                .ready
+                .push_back(Event::InlineHtml(format!("<{}>", tag.name).into())),
             "img" => {
                 let [url, alt] = [tag.src, tag.alt].map(|text| escape_markup(text.unwrap_or_default()));
                 self.push_image(&url, alt);
@@ -273,7 +280,9 @@ impl<'a> Inert<'a> {
     }
 
     fn is_in_link(&self) -> bool {
-        self.open.iter().any(|open| matches!(open, Open::Link | Open::Html("a")))
+        self.open
+            .iter()
+            .any(|open| matches!(open, Open::Link | Open::Html("a")))
     }
 
     fn push_html(&mut self, name: &'static str, attributes: &str) {
