@@ -122,17 +122,17 @@ struct Parts {
 impl Parts {
     fn decode(chart_id: &str, info: &str, wanted: Option<&str>) -> Option<Self> {
         let mut info = ChartRow::decode(chart_id, info)?;
-        let rows = info.row.versions.take().unwrap_or_default();
+        let mut rows = info.row.versions.take().unwrap_or_default();
+        rows.retain(|row| (1..=MAX_VERSION_BYTES).contains(&row.version().len()));
         if let Some(maintainers) = &mut info.row.maintainers {
             maintainers.truncate(MAX_ENTRIES);
         }
         if let Some(sources) = &mut info.row.sources {
             sources.truncate(MAX_ENTRIES);
         }
-        let versions = rows.iter().filter(|row| row.version().len() <= MAX_VERSION_BYTES);
         let wanted = wanted.unwrap_or(&info.summary.version);
         Some(Self {
-            versions: versions.take(MAX_VERSIONS).map(VersionLine::new).collect(),
+            versions: rows.iter().take(MAX_VERSIONS).map(VersionLine::new).collect(),
             version_count: rows.len(),
             // Of duplicate versions the first counts.
             row: rows.into_iter().find(|row| row.version() == wanted),
