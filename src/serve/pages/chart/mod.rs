@@ -54,7 +54,7 @@ const MAX_APP_VERSION_BYTES: usize = 256;
 /// Of sources and maintainers.
 const MAX_ENTRIES: usize = 64;
 
-/// A version named `diff` is not valid SemVer, so no chart needs its path.
+/// No valid version is named `diff`, so this path is not that of a version.
 pub(super) fn routes() -> Router<Site> {
     Router::new()
         .route("/charts/{namespace}/{repository}/{chart}", get(show))
