@@ -68,6 +68,23 @@ fn links_are_absolute_or_within_the_readme_and_images_are_links() {
 }
 
 #[test]
+fn an_image_in_a_heading_ends_with_it() {
+    let shown = html("# ![logo](https://a.example/a.png) web\n\ntext\n\n## ![](b.png)\n\nmore");
+    assert!(
+        shown.starts_with("<h2 id=\"readme-logo-web\"><a href=\"https://a.example/a.png\""),
+        "{shown}"
+    );
+    assert!(
+        shown.contains(">logo</a> web</h2>") && shown.contains("<p>text</p>"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains(">image</h3>") && shown.contains("<p>more</p>"),
+        "{shown}"
+    );
+}
+
+#[test]
 fn hostile_html_is_inert() {
     for text in [
         "<script>alert(1)</script>",
