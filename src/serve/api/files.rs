@@ -196,8 +196,7 @@ async fn describe(
 
 /// Returns the state of the files of a version.
 pub(super) async fn view(site: &Site, address: &Address, row: &VersionRow) -> Result<FilesView, Problem> {
-    let stored = stored(site, address, row, None).await?;
-    describe(site, address, row, stored.map(|stored| stored.value)).await
+    Ok(open(site, address, row, None).await?.view)
 }
 
 pub(in crate::serve) struct FileText {
@@ -210,32 +209,46 @@ pub(in crate::serve) enum Lookup {
     Missing(FilesView),
 }
 
+/// The files of a version, and the text of one of them.
+pub(in crate::serve) struct Opened {
+    /// `None`: not wanted, or missing.
+    pub(in crate::serve) file: Option<FileText>,
+    pub(in crate::serve) view: FilesView,
+}
+
+/// Reads the state of the files of a version, and one of them.
+pub(in crate::serve) async fn open(
+    site: &Site,
+    address: &Address,
+    row: &VersionRow,
+    wanted: Option<FileName>,
+) -> Result<Opened, Problem> {
+    let (mut stored, memory) = match stored(site, address, row, wanted).await? {
+        Some(Decoded { value, memory }) => (Some(value), memory),
+        None => (None, None),
+    };
+    let text = stored.as_mut().and_then(|stored| stored.text.take());
+    Ok(Opened {
+        file: text.map(|text| FileText { text, memory }),
+        view: describe(site, address, row, stored).await?,
+    })
+}
+
+/// Reads a file, and its state only if it is missing.
 pub(in crate::serve) async fn look_up(
     site: &Site,
     address: &Address,
     row: &VersionRow,
     file: &FileName,
 ) -> Result<Lookup, Problem> {
-    Ok(look_up_with_names(site, address, row, file).await?.0)
-}
-
-/// Same as [`look_up`], with the names of all files that are stored.
-pub(in crate::serve) async fn look_up_with_names(
-    site: &Site,
-    address: &Address,
-    row: &VersionRow,
-    file: &FileName,
-) -> Result<(Lookup, Vec<String>), Problem> {
     let Some(decoded) = stored(site, address, row, Some(file.clone())).await? else {
-        return Ok((Lookup::Missing(describe(site, address, row, None).await?), Vec::new()));
+        return Ok(Lookup::Missing(describe(site, address, row, None).await?));
     };
     let Decoded { mut value, memory } = decoded;
-    let names = value.names.clone();
-    let found = match value.text.take() {
+    Ok(match value.text.take() {
         Some(text) => Lookup::Found(FileText { text, memory }),
         None => Lookup::Missing(describe(site, address, row, Some(value)).await?),
-    };
-    Ok((found, names))
+    })
 }
 
 /// Same as [`look_up`], with an error for a missing file.

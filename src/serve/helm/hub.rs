@@ -142,7 +142,7 @@ pub(in crate::serve) fn origin(site: &Site, headers: &HeaderMap) -> String {
     url.map(|url| url.origin().ascii_serialization()).unwrap_or_default()
 }
 
-/// Redirects to the chart in the API. It tells nothing about the chart, so that it needs no credentials.
+/// Redirects to the page of the chart. It tells nothing about the chart, so that it needs no credentials.
 pub(super) async fn redirect(
     State(site): State<Site>,
     names: Result<Path<(String, String)>, PathRejection>,
@@ -150,7 +150,7 @@ pub(super) async fn redirect(
     let Path((full_name, chart)) = names.map_err(|_| Problem::unknown_path())?;
     let (namespace, repository) = full_name.split_once('.').ok_or_else(Problem::unknown_path)?;
     let parts = [namespace, repository, &chart].map(segment).join("/");
-    Ok(Redirect::temporary(&format!("{}/api/v1/charts/{parts}", site.prefix())).into_response())
+    Ok(Redirect::temporary(&format!("{}/charts/{parts}", site.prefix())).into_response())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 
 mod assets;
 mod catalog;
+mod chart;
 mod error;
 mod frame;
 mod help;
@@ -27,7 +28,7 @@ pub(super) use error::show_problems;
 use frame::Frame;
 
 use super::problem::Problem;
-use super::respond::{Content, respond_with};
+use super::respond::{Content, respond_with, send};
 use super::site::{Site, at};
 
 const HTML: &str = "text/html";
@@ -50,6 +51,7 @@ pub(super) fn routes(site: &Site) -> Router<Site> {
         .route("/assets/{file}", get(assets::show))
         .route("/robots.txt", get(assets::robots))
         .route("/favicon.ico", get(assets::favicon))
+        .merge(chart::routes())
         .merge(login::routes());
     let prefix = site.prefix();
     let pages = at(prefix, below).route(&format!("{prefix}/"), get(catalog::show));
@@ -66,13 +68,32 @@ async fn add_slash(State(site): State<Site>) -> Redirect {
 
 /// Responds with a page, or with 304 to a browser that has it.
 fn page(_site: &Site, headers: &HeaderMap, template: &impl Template) -> Result<Response, PageError> {
-    let body = template.render().map_err(|error| {
-        tracing::error!(%error, "failed to render a page");
-        Problem::internal()
-    })?;
+    let body = template.render().map_err(|error| unrenderable(&error))?;
     let mut response = respond_with(headers, Content::new(HTML, body.into_bytes()))?;
     protect(response.headers_mut());
     Ok(response)
+}
+
+/// Same as [`page`] for a page whose size depends on a chart: with a CPU permit of the namespace, and its memory if it is large.
+/// The request must hold no other memory.
+async fn large_page(
+    site: &Site,
+    headers: &HeaderMap,
+    namespace: &str,
+    template: impl Template + Send + 'static,
+) -> Result<Response, PageError> {
+    let body = site.rows().compute(namespace, move || template.render()).await?;
+    let body = body.map_err(|error| unrenderable(&error))?;
+    let content = Content::new(HTML, body.into_bytes());
+    let content = content.reserve(site.rows(), namespace).await?;
+    let mut response = send(headers, content).await?;
+    protect(response.headers_mut());
+    Ok(response)
+}
+
+fn unrenderable(error: &askama::Error) -> Problem {
+    tracing::error!(%error, "failed to render a page");
+    Problem::internal()
 }
 
 /// Adds the headers that limit what a page may do, and who may embed it.

@@ -1,8 +1,11 @@
-//! Times, numbers and health as pages show them.
+//! Times, numbers, names, health and options as pages show them.
 
 use jiff::Timestamp;
 
 use crate::text::printable;
+
+/// Options of a select element, besides the selected one.
+const MAX_OPTIONS: usize = 500;
 
 /// A time, relative to now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +76,37 @@ pub(super) fn name(stored: &str) -> String {
     printable(&stored.replace("%2F", "/"))
 }
 
+/// Returns the first letter or digit of the last part of a name.
+pub(super) fn letter(stored: &str) -> String {
+    let name = name(stored);
+    let part = name.rsplit('/').next().unwrap_or_default();
+    let letter = part.chars().find(|c| c.is_alphanumeric());
+    letter.map_or_else(|| "?".to_owned(), |letter| letter.to_uppercase().collect())
+}
+
+/// An option of a select element.
+pub(super) struct Choice {
+    pub(super) value: String,
+    pub(super) label: String,
+    pub(super) is_selected: bool,
+}
+
+/// Returns the options of a select element with the selected one, also if there are too many.
+pub(super) fn choices(values: impl Iterator<Item = String>, selected: Option<&str>) -> Vec<Choice> {
+    let choice = |value: String| Choice {
+        label: printable(&value),
+        is_selected: selected == Some(value.as_str()),
+        value,
+    };
+    let mut choices: Vec<Choice> = values.take(MAX_OPTIONS).map(choice).collect();
+    if let Some(selected) = selected
+        && !choices.iter().any(|choice| choice.is_selected)
+    {
+        choices.push(choice(selected.to_owned()));
+    }
+    choices
+}
+
 /// A badge: never a color alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Badge {
@@ -118,5 +152,31 @@ mod tests {
     #[test]
     fn characters_that_reorder_text_are_removed() {
         assert_eq!(name("team%2Fweb\u{202e}\u{7}"), "team/web ");
+    }
+
+    #[test]
+    fn the_letter_is_that_of_the_last_part() {
+        for (name, expected) in [("loki", "L"), ("team%2F_web", "W"), ("", "?"), ("日本", "日")] {
+            assert_eq!(letter(name), expected, "{name}");
+        }
+    }
+
+    fn values(choices: &[Choice]) -> Vec<(&str, bool)> {
+        choices
+            .iter()
+            .map(|choice| (choice.value.as_str(), choice.is_selected))
+            .collect()
+    }
+
+    #[test]
+    fn the_selected_option_is_always_offered() {
+        let all = || ["a", "b"].into_iter().map(str::to_owned);
+        assert_eq!(values(&choices(all(), Some("b"))), [("a", false), ("b", true)]);
+        assert_eq!(
+            values(&choices(all(), Some("c"))),
+            [("a", false), ("b", false), ("c", true)]
+        );
+        let many = (0..=MAX_OPTIONS).map(|number| number.to_string());
+        assert_eq!(choices(many, None).len(), MAX_OPTIONS);
     }
 }

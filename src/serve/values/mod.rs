@@ -46,6 +46,21 @@ pub(super) enum Kind {
     String,
 }
 
+impl Kind {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Alias => "alias",
+            Self::Array => "array",
+            Self::Boolean => "boolean",
+            Self::Integer => "integer",
+            Self::Null => "null",
+            Self::Number => "number",
+            Self::Object => "object",
+            Self::String => "string",
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Keys {
     /// In the order of the file. Maps and lists that are not empty are left out if they have no comment.

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use crate::serve::pages::links;
-use crate::serve::pages::shown::{When, name};
+use crate::serve::pages::shown::{When, letter, name};
 use crate::serve::search::Hit;
 use crate::text::printable;
 
@@ -70,26 +70,6 @@ impl Card {
                 rfc3339: empty(),
             }),
             is_similar: true,
-        }
-    }
-}
-
-/// Returns the first letter or digit of the last part of a name.
-fn letter(stored: &str) -> String {
-    let name = name(stored);
-    let part = name.rsplit('/').next().unwrap_or_default();
-    let letter = part.chars().find(|c| c.is_alphanumeric());
-    letter.map_or_else(|| "?".to_owned(), |letter| letter.to_uppercase().collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_letter_is_that_of_the_last_part() {
-        for (name, expected) in [("loki", "L"), ("team%2F_web", "W"), ("", "?"), ("日本", "日")] {
-            assert_eq!(letter(name), expected, "{name}");
         }
     }
 }

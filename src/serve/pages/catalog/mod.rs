@@ -11,7 +11,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use jiff::Timestamp;
 
-use super::shown::count;
+use super::shown::{Choice, choices, count};
 use super::{Frame, PageError, page};
 use crate::serve::api::charts::{Found, Query};
 use crate::serve::site::{Site, Visit};
@@ -21,8 +21,6 @@ use selection::Selection;
 
 /// Fills columns of 1, 2, 3 and 4 cards. Each icon is a request of its own, and a caller has 50 of them per second.
 const PAGE_SIZE: usize = 24;
-/// Options of a filter, besides the selected one.
-const MAX_OPTIONS: usize = 500;
 const SORTS: [(&str, &str); 3] = [
     ("relevance", "Best match"),
     ("name", "Name"),
@@ -50,13 +48,6 @@ struct CatalogPage {
     next: Option<String>,
     is_continued: bool,
     notices: Notices,
-}
-
-/// An option of a select element.
-struct Choice {
-    value: String,
-    label: String,
-    is_selected: bool,
 }
 
 /// A filter, and the link to the list without it.
@@ -175,22 +166,6 @@ fn repositories(visit: &Visit, selected: Option<&str>) -> Vec<Choice> {
     choices(visit.repositories().map(|(name, _)| name.to_string()), selected)
 }
 
-/// Returns the options of a filter with the selected one, also if there are too many.
-fn choices(values: impl Iterator<Item = String>, selected: Option<&str>) -> Vec<Choice> {
-    let choice = |value: String| Choice {
-        label: printable(&value),
-        is_selected: selected == Some(value.as_str()),
-        value,
-    };
-    let mut choices: Vec<Choice> = values.take(MAX_OPTIONS).map(choice).collect();
-    if let Some(selected) = selected
-        && !choices.iter().any(|choice| choice.is_selected)
-    {
-        choices.push(choice(selected.to_owned()));
-    }
-    choices
-}
-
 fn sorts(selected: Option<&str>) -> Vec<Choice> {
     let selected = selected.unwrap_or("relevance");
     let choice = |(value, label): (&str, &str)| Choice {
@@ -204,25 +179,6 @@ fn sorts(selected: Option<&str>) -> Vec<Choice> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn values(choices: &[Choice]) -> Vec<(&str, bool)> {
-        choices
-            .iter()
-            .map(|choice| (choice.value.as_str(), choice.is_selected))
-            .collect()
-    }
-
-    #[test]
-    fn the_selected_option_is_always_offered() {
-        let all = || ["a", "b"].into_iter().map(str::to_owned);
-        assert_eq!(values(&choices(all(), Some("b"))), [("a", false), ("b", true)]);
-        assert_eq!(
-            values(&choices(all(), Some("c"))),
-            [("a", false), ("b", false), ("c", true)]
-        );
-        let many = (0..=MAX_OPTIONS).map(|number| number.to_string());
-        assert_eq!(choices(many, None).len(), MAX_OPTIONS);
-    }
 
     #[test]
     fn notices_count_repositories() {

@@ -8,8 +8,37 @@ use crate::text::{is_control, is_invisible, printable, truncate};
 pub(super) fn visible_lines(text: &str) -> String {
     let visible = text.chars().filter(|c| !is_invisible(*c) && *c != '\r');
     visible
-        .map(|c| if is_control(c) && !matches!(c, '\n' | '\t') { ' ' } else { c })
+        .map(|c| {
+            if is_control(c) && !matches!(c, '\n' | '\t') {
+                ' '
+            } else {
+                c
+            }
+        })
         .collect()
+}
+
+/// Of a file in a page.
+const MAX_FILE_BYTES: usize = 512 * 1024;
+const MAX_FILE_LINES: usize = 10_000;
+
+/// The start of a file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct CutText {
+    pub(super) text: String,
+    pub(super) is_cut: bool,
+}
+
+/// Returns the lines of a file that a page shows, without an empty last one.
+pub(super) fn cut_lines(text: &str) -> CutText {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    let start = text.get(..text.floor_char_boundary(MAX_FILE_BYTES)).unwrap_or_default();
+    let end = start.match_indices('\n').nth(MAX_FILE_LINES - 1);
+    let shown = end.and_then(|(end, _)| start.get(..end)).unwrap_or(start);
+    CutText {
+        is_cut: shown.len() < text.len(),
+        text: visible_lines(shown),
+    }
 }
 
 /// Returns a text of one line.
@@ -45,8 +74,31 @@ mod tests {
     }
 
     #[test]
+    fn a_long_file_is_cut() {
+        let cut = |text: &str| {
+            let CutText { text, is_cut } = cut_lines(text);
+            (text.len(), text.split('\n').count(), is_cut)
+        };
+        assert_eq!(cut("a: 1\nb: 2\n"), (9, 2, false));
+        assert_eq!(cut("a: 1\nb: 2"), (9, 2, false));
+        assert_eq!(cut(""), (0, 1, false));
+        assert_eq!(
+            cut(&"\n".repeat(MAX_FILE_LINES)),
+            (MAX_FILE_LINES - 1, MAX_FILE_LINES, false)
+        );
+        assert_eq!(
+            cut(&"a\n".repeat(2 * MAX_FILE_LINES)),
+            (2 * MAX_FILE_LINES - 1, MAX_FILE_LINES, true)
+        );
+        assert_eq!(cut(&"x".repeat(5 * 1024 * 1024)), (MAX_FILE_BYTES, 1, true));
+    }
+
+    #[test]
     fn parameters_are_encoded() {
         assert_eq!(with_query("/a", &[("q", ""), ("tab", "")]), "/a");
-        assert_eq!(with_query("/a", &[("q", "x&y z"), ("tab", "values")]), "/a?q=x%26y+z&tab=values");
+        assert_eq!(
+            with_query("/a", &[("q", "x&y z"), ("tab", "values")]),
+            "/a?q=x%26y+z&tab=values"
+        );
     }
 }

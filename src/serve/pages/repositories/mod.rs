@@ -20,6 +20,7 @@ use crate::serve::problem::Problem;
 use crate::serve::site::{Site, Visit};
 use crate::text::printable;
 use plot::{Plot, is_failed};
+pub(super) use snippets::install;
 use snippets::{Snippet, snippets};
 
 const READY_FILTERS: [(&str, &str); 4] = [
@@ -59,7 +60,7 @@ impl Row {
     }
 }
 
-fn health(item: &Item<'_>) -> Badge {
+pub(super) fn health(item: &Item<'_>) -> Badge {
     let (class, label) = match item.ready {
         Some(true) => ("ok", "Ready"),
         Some(false) if item.stalled => ("bad", "Stalled"),

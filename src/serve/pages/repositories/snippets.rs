@@ -23,14 +23,51 @@ pub(super) fn snippets(base: &str, repository: &NamespacedName, has_credentials:
     ]
 }
 
-fn helm(url: &str, namespace: &str, name: &str, has_credentials: bool) -> Snippet {
-    let credentials = if has_credentials {
-        format!(
-            " \\\n  --username x --password \"$(kubectl create token charts --namespace {namespace} --duration=1h)\""
-        )
-    } else {
-        String::new()
+/// Returns the command that installs a version of a chart of the index. `None` if a command line would read the name or the
+/// version as something else.
+pub(in crate::serve::pages) fn install(
+    base: &str,
+    repository: &NamespacedName,
+    [chart, version]: [&str; 2],
+    has_credentials: bool,
+) -> Option<String> {
+    let is_word = |text: &str| {
+        let is_safe = |c: char| c.is_ascii_alphanumeric() || "._+/-".contains(c);
+        text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(is_safe)
     };
+    if !is_word(chart) || !is_word(version) {
+        return None;
+    }
+    let [namespace, name] = [&repository.namespace, &repository.name].map(|name| segment(name));
+    let release = release_name(chart);
+    let credentials = credentials(&namespace, has_credentials);
+    Some(format!(
+        "helm install {release} {chart} --version {version} \\\n  --repo {base}/{namespace}/{name}{credentials}"
+    ))
+}
+
+/// Returns the last part of the name of a chart, unless Helm refuses it as the name of a release.
+fn release_name(chart: &str) -> &str {
+    let name = chart.rsplit('/').next().unwrap_or(chart);
+    let is_safe = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+    let is_name = name.len() <= 53
+        && name.chars().all(is_safe)
+        && name
+            .split('.')
+            .all(|part| !part.is_empty() && !part.starts_with('-') && !part.ends_with('-'));
+    if is_name { name } else { "RELEASE" }
+}
+
+/// Returns the flags of Helm that send a token of a ServiceAccount.
+fn credentials(namespace: &str, has_credentials: bool) -> String {
+    if !has_credentials {
+        return String::new();
+    }
+    format!(" \\\n  --username x --password \"$(kubectl create token charts --namespace {namespace} --duration=1h)\"")
+}
+
+fn helm(url: &str, namespace: &str, name: &str, has_credentials: bool) -> Snippet {
+    let credentials = credentials(namespace, has_credentials);
     Snippet {
         id: "use-helm",
         title: "helm",
@@ -110,6 +147,45 @@ mod tests {
         assert!(argo_cd.ends_with("\n  username: x\n  password: TOKEN"), "{argo_cd}");
         for text in texts(&stable, false) {
             assert!(!text.contains("password") && !text.contains("secretRef"), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_installation_names_the_chart_the_version_and_the_repository() {
+        let stable = NamespacedName::new("team-a", "stable");
+        let command = |chart, version, has_credentials| {
+            install(
+                "https://charts.example/helm",
+                &stable,
+                [chart, version],
+                has_credentials,
+            )
+        };
+        assert_eq!(
+            command("web", "1.0.0+b.1", true).unwrap(),
+            "helm install web web --version 1.0.0+b.1 \\\n  --repo https://charts.example/helm/team-a/stable \\\n  --username x \
+             --password \"$(kubectl create token charts --namespace team-a --duration=1h)\""
+        );
+        let nested = command("team/Web_1", "1.0.0", false).unwrap();
+        assert!(
+            nested.starts_with("helm install RELEASE team/Web_1 --version 1.0.0 \\\n"),
+            "{nested}"
+        );
+        for hostile in [
+            "",
+            "--post-renderer=sh",
+            "-x",
+            "a b",
+            "a;id",
+            "$(id)",
+            "`id`",
+            "a'b",
+            "../a",
+            "a\nb",
+            "\u{202e}a",
+        ] {
+            assert_eq!(command(hostile, "1.0.0", true), None, "{hostile:?}");
+            assert_eq!(command("web", hostile, true), None, "{hostile:?}");
         }
     }
 

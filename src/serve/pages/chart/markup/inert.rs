@@ -22,6 +22,8 @@ enum Open {
 /// The events of a README: well nested, with links instead of images, and raw HTML reduced to known tags.
 pub(super) struct Inert<'a> {
     parser: Parser<'a>,
+    /// The content of a heading, which is read twice: for its ID first.
+    replayed: VecDeque<Event<'a>>,
     ready: VecDeque<Event<'a>>,
     open: Vec<Open>,
     /// Raw HTML of a block, which comes line by line.
@@ -55,6 +57,7 @@ impl<'a> Inert<'a> {
     pub(super) fn new(parser: Parser<'a>, deadline: Instant) -> Self {
         Self {
             parser,
+            replayed: VecDeque::new(),
             ready: VecDeque::new(),
             open: Vec::new(),
             block: String::new(),
@@ -72,6 +75,9 @@ impl<'a> Inert<'a> {
     }
 
     fn pull(&mut self) -> Option<Event<'a>> {
+        if let Some(event) = self.replayed.pop_front() {
+            return Some(event);
+        }
         self.events += 1;
         if self.events > MAX_EVENTS || (self.events.is_multiple_of(64) && Instant::now() > self.deadline) {
             self.is_over_limit = true;
@@ -103,7 +109,9 @@ impl<'a> Inert<'a> {
             Tag::HtmlBlock => return,
             Tag::Heading { level, .. } => return self.heading(level as usize),
             Tag::Image { dest_url, .. } => return self.image(&dest_url),
-            Tag::Link { link_type, dest_url, .. } => {
+            Tag::Link {
+                link_type, dest_url, ..
+            } => {
                 let url = match link_type {
                     LinkType::Email => format!("mailto:{dest_url}"),
                     _ => dest_url.into_string(),
@@ -151,7 +159,8 @@ impl<'a> Inert<'a> {
         let id = self.id(&text_of(&content));
         let depth = self.open.len();
         self.push_html(name, &format!(" id=\"{}\"", escape(&id)));
-        for event in content {
+        self.replayed = content.into();
+        while let Some(event) = self.replayed.pop_front() {
             self.take(event);
         }
         self.close_to(depth);
@@ -226,9 +235,14 @@ impl<'a> Inert<'a> {
     }
 
     fn open_raw(&mut self, tag: &RawTag<'_>) {
-        let id = tag.id.map(|id| format!(" id=\"{}\"", escape_markup(id))).unwrap_or_default();
+        let id = tag
+            .id
+            .map(|id| format!(" id=\"{}\"", escape_markup(id)))
+            .unwrap_or_default();
         match tag.name {
-            "br" | "hr" => self.ready.push_back(Event::InlineHtml(format!("<{}>", tag.name).into())),
+            "br" | "hr" => self
+                .ready
+                .push_back(Event::InlineHtml(format!("<{}>", tag.name).into())),
             "img" => {
                 let [url, alt] = [tag.src, tag.alt].map(|text| escape_markup(text.unwrap_or_default()));
                 self.push_image(&url, alt);
@@ -273,7 +287,9 @@ impl<'a> Inert<'a> {
     }
 
     fn is_in_link(&self) -> bool {
-        self.open.iter().any(|open| matches!(open, Open::Link | Open::Html("a")))
+        self.open
+            .iter()
+            .any(|open| matches!(open, Open::Link | Open::Html("a")))
     }
 
     fn push_html(&mut self, name: &'static str, attributes: &str) {

@@ -42,7 +42,10 @@ pub(super) fn render(text: &str) -> Markup {
 /// Returns `None` if a limit is exceeded.
 fn to_html(text: &str) -> Option<String> {
     let deadline = Instant::now() + MAX_TIME;
-    let parser = Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS);
+    let parser = Parser::new_ext(
+        text,
+        Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS,
+    );
     let mut inert = Inert::new(parser, deadline);
     let mut html = String::with_capacity(text.len() * 3 / 2);
     html::push_html(&mut html, inert.by_ref());

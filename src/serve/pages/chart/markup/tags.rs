@@ -4,9 +4,48 @@
 const MAX_TAG_BYTES: usize = 2048;
 
 const ELEMENTS: [&str; 42] = [
-    "a", "b", "blockquote", "br", "code", "dd", "del", "details", "div", "dl", "dt", "em", "h1", "h2", "h3", "h4", "h5",
-    "h6", "hr", "i", "img", "kbd", "li", "ol", "p", "pre", "q", "s", "samp", "small", "strong", "sub", "summary", "sup",
-    "table", "tbody", "td", "th", "thead", "tr", "u", "ul",
+    "a",
+    "b",
+    "blockquote",
+    "br",
+    "code",
+    "dd",
+    "del",
+    "details",
+    "div",
+    "dl",
+    "dt",
+    "em",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "hr",
+    "i",
+    "img",
+    "kbd",
+    "li",
+    "ol",
+    "p",
+    "pre",
+    "q",
+    "s",
+    "samp",
+    "small",
+    "strong",
+    "sub",
+    "summary",
+    "sup",
+    "table",
+    "tbody",
+    "td",
+    "th",
+    "thead",
+    "tr",
+    "u",
+    "ul",
 ];
 
 #[derive(Debug, PartialEq, Eq)]
@@ -71,9 +110,15 @@ impl<'a> Tokens<'a> {
             Some(content) => (true, content),
             None => (false, content),
         };
-        let end = content.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(content.len());
+        let end = content
+            .find(|c: char| !c.is_ascii_alphanumeric())
+            .unwrap_or(content.len());
         let (name, attributes) = content.split_at_checked(end)?;
-        if !is_end && ["script", "style"].iter().any(|hidden| name.eq_ignore_ascii_case(hidden)) {
+        if !is_end
+            && ["script", "style"]
+                .iter()
+                .any(|hidden| name.eq_ignore_ascii_case(hidden))
+        {
             self.skip_to_end_tag();
             return None;
         }
@@ -94,7 +139,10 @@ impl<'a> Tokens<'a> {
 /// Returns the length of the tag at the start of a text; `None` if there is none.
 fn tag_end(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
-    if !bytes.get(1).is_some_and(|byte| byte.is_ascii_alphabetic() || b"/!?".contains(byte)) {
+    if !bytes
+        .get(1)
+        .is_some_and(|byte| byte.is_ascii_alphabetic() || b"/!?".contains(byte))
+    {
         return None;
     }
     let mut quote = None;
@@ -158,7 +206,8 @@ mod tests {
 
     #[test]
     fn only_known_tags_and_attributes_are_read() {
-        let html = "x &amp; <A title='>' HREF=\"https://a.example/?a=1\" onclick=\"b()\">link</a><!-- <b> --><form><br/>1 < 2";
+        let html =
+            "x &amp; <A title='>' HREF=\"https://a.example/?a=1\" onclick=\"b()\">link</a><!-- <b> --><form><br/>1 < 2";
         let tokens: Vec<_> = Tokens(html).collect();
         let link = RawTag {
             name: "a",

@@ -10,10 +10,22 @@ fn html(text: &str) -> String {
 #[test]
 fn markdown_is_rendered() {
     for (text, expected) in [
-        ("# web\n\n#### Values", "<h2 id=\"readme-web\">web</h2><h3 id=\"readme-values\">Values</h3>"),
-        ("# A `b` c!\n\n# A b c", "<h2 id=\"readme-a-b-c\">A <code>b</code> c!</h2><h2 id=\"readme-a-b-c-1\">A b c</h2>"),
-        ("~~a~~ **b**\n- [x] done", "<p><del>a</del> <strong>b</strong></p>\n<ul>\n<li>☑ done</li>\n</ul>\n"),
-        ("```yaml\na: <b>\n```", "<pre tabindex=\"0\"><code>a: &lt;b&gt;\n</code></pre>\n"),
+        (
+            "# web\n\n#### Values",
+            "<h2 id=\"readme-web\">web</h2><h3 id=\"readme-values\">Values</h3>",
+        ),
+        (
+            "# A `b` c!\n\n# A b c",
+            "<h2 id=\"readme-a-b-c\">A <code>b</code> c!</h2><h2 id=\"readme-a-b-c-1\">A b c</h2>",
+        ),
+        (
+            "~~a~~ **b**\n- [x] done",
+            "<p><del>a</del> <strong>b</strong></p>\n<ul>\n<li>☑ done</li>\n</ul>\n",
+        ),
+        (
+            "```yaml\na: <b>\n```",
+            "<pre tabindex=\"0\"><code>a: &lt;b&gt;\n</code></pre>\n",
+        ),
     ] {
         assert_eq!(html(text), expected, "{text}");
     }
@@ -25,11 +37,26 @@ fn markdown_is_rendered() {
 fn links_are_absolute_or_within_the_readme_and_images_are_links() {
     let rel = "rel=\"nofollow noopener noreferrer\"";
     for (text, expected) in [
-        ("[a](https://a.example/?b=1&c=2)", format!("<p><a href=\"https://a.example/?b=1&amp;c=2\" {rel}>a</a></p>\n")),
-        ("<jane@a.example>", format!("<p><a href=\"mailto:jane@a.example\" {rel}>jane@a.example</a></p>\n")),
-        ("[a](#values)", format!("<p><a href=\"#readme-values\" {rel}>a</a></p>\n")),
-        ("[a](docs/a.md) [b](//b.example) [c](ftp://c.example)", "<p>a b c</p>\n".to_owned()),
-        ("![logo](https://a.example/a.png)", format!("<p><a href=\"https://a.example/a.png\" {rel}>logo</a></p>\n")),
+        (
+            "[a](https://a.example/?b=1&c=2)",
+            format!("<p><a href=\"https://a.example/?b=1&amp;c=2\" {rel}>a</a></p>\n"),
+        ),
+        (
+            "<jane@a.example>",
+            format!("<p><a href=\"mailto:jane@a.example\" {rel}>jane@a.example</a></p>\n"),
+        ),
+        (
+            "[a](#values)",
+            format!("<p><a href=\"#readme-values\" {rel}>a</a></p>\n"),
+        ),
+        (
+            "[a](docs/a.md) [b](//b.example) [c](ftp://c.example)",
+            "<p>a b c</p>\n".to_owned(),
+        ),
+        (
+            "![logo](https://a.example/a.png)",
+            format!("<p><a href=\"https://a.example/a.png\" {rel}>logo</a></p>\n"),
+        ),
         ("![](a.png)", "<p>image</p>\n".to_owned()),
         (
             "[![build](https://a.example/a.svg)](https://b.example)",
@@ -38,6 +65,23 @@ fn links_are_absolute_or_within_the_readme_and_images_are_links() {
     ] {
         assert_eq!(html(text), expected, "{text}");
     }
+}
+
+#[test]
+fn an_image_in_a_heading_ends_with_it() {
+    let shown = html("# ![logo](https://a.example/a.png) web\n\ntext\n\n## ![](b.png)\n\nmore");
+    assert!(
+        shown.starts_with("<h2 id=\"readme-logo-web\"><a href=\"https://a.example/a.png\""),
+        "{shown}"
+    );
+    assert!(
+        shown.contains(">logo</a> web</h2>") && shown.contains("<p>text</p>"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains(">image</h3>") && shown.contains("<p>more</p>"),
+        "{shown}"
+    );
 }
 
 #[test]
@@ -74,14 +118,38 @@ fn hostile_html_is_inert() {
         "<!--><img src=x onerror=alert(1)>-->",
     ] {
         let html = html(text);
-        for tag in html.split('<').skip(1).map(|tag| tag.split('>').next().unwrap_or_default()) {
+        for tag in html
+            .split('<')
+            .skip(1)
+            .map(|tag| tag.split('>').next().unwrap_or_default())
+        {
             let mut parts = tag.trim_end_matches('/').split([' ', '\n']);
             let name = parts.next().unwrap_or_default().trim_start_matches('/');
-            let allowed = ["a", "blockquote", "code", "details", "h2", "p", "pre", "span", "summary", "table", "tbody"];
+            let allowed = [
+                "a",
+                "blockquote",
+                "code",
+                "details",
+                "h2",
+                "p",
+                "pre",
+                "span",
+                "summary",
+                "table",
+                "tbody",
+            ];
             assert!(allowed.contains(&name), "{text}: {html}");
             for attribute in parts.filter(|part| part.contains('=')) {
-                let is_inert = ["href=\"https://a.example", "id=\"readme-", "rel=\"nofollow", "tabindex=\"0\""];
-                assert!(is_inert.iter().any(|start| attribute.starts_with(start)), "{text}: {html}");
+                let is_inert = [
+                    "href=\"https://a.example",
+                    "id=\"readme-",
+                    "rel=\"nofollow",
+                    "tabindex=\"0\"",
+                ];
+                assert!(
+                    is_inert.iter().any(|start| attribute.starts_with(start)),
+                    "{text}: {html}"
+                );
             }
         }
     }
@@ -92,7 +160,10 @@ fn raw_elements_end_with_the_element_that_contains_them() {
     for (text, expected) in [
         ("a <b>b\n\nc", "<p>a <b>b</b></p>\n<p>c</p>\n"),
         ("a</div></b>", "<p>a</p>\n"),
-        ("<details>\n<summary>more</summary>\n\n*b*\n\n</details>", "<details>\n<summary>more</summary>\n<p><em>b</em></p>\n</details>"),
+        (
+            "<details>\n<summary>more</summary>\n\n*b*\n\n</details>",
+            "<details>\n<summary>more</summary>\n<p><em>b</em></p>\n</details>",
+        ),
         ("<ul><li>a<li>b</ul>", "<ul><li>a</li><li>b</li></ul>"),
         ("a &amp; <kbd>b &lt;</kbd>", "<p>a &amp; <kbd>b &lt;</kbd></p>\n"),
     ] {
@@ -124,7 +195,12 @@ fn the_size_of_the_html_is_proportional_to_that_of_the_text() {
         "<div>".repeat(50_000),
         "[".repeat(100_000),
         "![".repeat(100_000),
-        format!("{}\n{}\n{}", "|a".repeat(2_000), "|-".repeat(2_000), "|\n".repeat(2_000)),
+        format!(
+            "{}\n{}\n{}",
+            "|a".repeat(2_000),
+            "|-".repeat(2_000),
+            "|\n".repeat(2_000)
+        ),
     ];
     for text in bombs {
         let size = match render(&text) {
