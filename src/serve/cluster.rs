@@ -172,11 +172,11 @@ fn refusal(status: StatusCode, body: &[u8]) -> ReadError {
         message: String,
     }
 
-    let told: Status = serde_json::from_slice(body).unwrap_or_default();
-    let message = if told.message.is_empty() {
+    let answer: Status = serde_json::from_slice(body).unwrap_or_default();
+    let message = if answer.message.is_empty() {
         format!("the API server responded with {status}")
     } else {
-        sanitize(&told.message)
+        sanitize(&answer.message)
     };
     ReadError::Refused { status, message }
 }
