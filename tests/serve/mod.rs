@@ -1,6 +1,7 @@
 //! `portolan serve`: the catalog over HTTP.
 
 mod access;
+mod applications;
 mod document;
 mod faults;
 mod files;
