@@ -209,12 +209,7 @@ mod tests {
                 Ok::<_, Infallible>(response.body(kube::client::Body::from(body)).unwrap())
             }
         });
-        let budgets = Budgets::new(Sizes {
-            memory: Sizes::DEFAULT_MEMORY,
-            cpu_permits: 1,
-            spool: 0,
-        });
-        ClusterReader::new(Client::new(service, "default"), &budgets)
+        ClusterReader::new(Client::new(service, "default"), &Budgets::new(Sizes::default()))
     }
 
     async fn get(reader: &ClusterReader, token: &str) -> Result<Value, ReadError> {
