@@ -22,8 +22,10 @@ use super::{CLOSE_TIMEOUT, DatabaseOptions, Error, PasswordSecret, Patience, Sou
 use crate::budget::{self, Budgets};
 use crate::controllers::Source;
 use crate::controllers::apprepository::origin::Origin;
+use crate::runtime::kube_client::connect_without_credentials;
 use crate::runtime::kube_client::metrics::RequestMetrics;
 use crate::serve::access::{Access, AccessMetrics, AccessOptions, ClusterReviews};
+use crate::serve::cluster::ClusterReader;
 use crate::serve::helm::{ArchiveMode, ArchiveSource, HelmOptions};
 use crate::serve::limits::{RequestLimits, TrustedProxies};
 use crate::serve::live::{Live, LiveOptions};
@@ -153,6 +155,7 @@ impl CatalogServer {
             memory: options.memory,
         }));
         let helm = helm(&source, origin, options, context).await?;
+        let cluster = cluster(context).await?;
         let site = Site::new(SiteOptions {
             live: Arc::clone(&live),
             access: access(source, options, &context.metrics),
@@ -162,6 +165,7 @@ impl CatalogServer {
             limits: options.limits,
             trusted_proxies: options.trusted_proxies.clone(),
             helm,
+            cluster,
             budgets: context.budgets.clone(),
         });
         let connections = context
@@ -220,6 +224,18 @@ async fn helm(
         spool: context.budgets.spool.clone(),
         spool_dir: options.spool_dir.clone(),
     })
+}
+
+/// Returns a reader with the rights of callers.
+async fn cluster(context: &CatalogContext) -> Result<Option<ClusterReader>, Error> {
+    match &context.source {
+        SourceOptions::Directory(_) => Ok(None),
+        SourceOptions::Cluster(cluster) => {
+            let client = connect_without_credentials(cluster, &context.requests).await;
+            let client = client.map_err(Error::from_display)?;
+            Ok(Some(ClusterReader::new(client, &context.budgets)))
+        }
+    }
 }
 
 fn access(source: Source, options: &CatalogOptions, metrics: &CatalogMetrics) -> Access {

@@ -6,11 +6,13 @@
 //!  request ─► limits ─► access: who sees which ──┴─► site ─┬► api ◄───┘
 //!                       namespaces                       ├► helm ─► index.yaml, archives
 //!                                                        ├► pages
-//!  catalog ── row of a chart, or of its files ─► rows ─────┘
+//!  catalog ── row of a chart, or of its files ─► rows ─────┤
+//!  API server ── objects that the caller may read ─► cluster ┘
 //! ```
 
 pub mod access;
 mod api;
+pub mod cluster;
 pub mod helm;
 pub mod limits;
 mod links;

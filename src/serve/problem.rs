@@ -5,6 +5,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use crate::serve::access::AccessError;
+use crate::serve::cluster::ReadError;
 use crate::serve::live::Unavailable;
 use crate::serve::rows::RowError;
 use crate::text::sanitize;
@@ -37,6 +38,11 @@ const UNAUTHENTICATED: Kind = (
     "Authentication required",
 );
 const FORBIDDEN: Kind = (StatusCode::FORBIDDEN, "/problems/forbidden", "Access denied");
+const CLUSTER: Kind = (
+    StatusCode::FORBIDDEN,
+    "/problems/forbidden-by-cluster",
+    "Access denied by the API server",
+);
 const NOT_FOUND: Kind = (StatusCode::NOT_FOUND, "/problems/not-found", "Not found");
 const METHOD: Kind = (StatusCode::METHOD_NOT_ALLOWED, "/problems/method", "Method not allowed");
 const NOT_ACCEPTABLE: Kind = (
@@ -184,6 +190,11 @@ impl Problem {
         self.kind == FORM.1
     }
 
+    /// The API server does not allow the caller a read.
+    pub(super) fn is_of_cluster(&self) -> bool {
+        self.kind == CLUSTER.1
+    }
+
     /// A failure of the server from which the content comes.
     pub(super) fn bad_gateway(detail: impl Into<String>) -> Self {
         Self::new(BAD_GATEWAY, detail)
@@ -212,6 +223,22 @@ impl From<AccessError> for Problem {
             retry_after,
             needs_namespace,
             ..Self::new(kind, error.to_string())
+        }
+    }
+}
+
+impl From<ReadError> for Problem {
+    fn from(error: ReadError) -> Self {
+        let detail = error.to_string();
+        match error {
+            ReadError::Refused { status, .. } if status == StatusCode::UNAUTHORIZED => {
+                AccessError::Unauthenticated.into()
+            }
+            ReadError::Refused { status, .. } if status == StatusCode::FORBIDDEN => Self::new(CLUSTER, detail),
+            ReadError::Refused { status, .. } if status == StatusCode::NOT_FOUND => Self::not_found(detail),
+            ReadError::Refused { .. } | ReadError::Unreadable => Self::bad_gateway(detail),
+            ReadError::TooLarge => Self::insufficient_storage(detail),
+            ReadError::Unavailable => Self::unavailable(format!("{detail}; retry later"), 5),
         }
     }
 }

@@ -10,8 +10,9 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use serde::Serialize;
 
-use super::access::{Access, AccessError, Caller, Session, Sessions};
+use super::access::{Access, AccessError, Caller, CallerToken, Session, Sessions};
 use super::api;
+use super::cluster::ClusterReader;
 use super::helm::{self, Helm, HelmOptions};
 use super::limits::{Limit, Limiter, RequestLimits, TrustedProxies, limit};
 use super::live::{Live, Loaded, View};
@@ -35,6 +36,8 @@ pub struct SiteOptions {
     pub limits: RequestLimits,
     pub trusted_proxies: TrustedProxies,
     pub helm: HelmOptions,
+    /// Reads Applications. `None` without an API server.
+    pub cluster: Option<ClusterReader>,
     /// Memory and CPU permits of rows and renderings.
     pub budgets: Budgets,
 }
@@ -144,6 +147,15 @@ impl Site {
         let owner = self.0.options.access.owner(headers, address).await;
         self.count_unknown_token(owner.as_ref().err());
         owner
+    }
+
+    /// Returns the token of a request, which is not reviewed yet.
+    pub(super) fn token(&self, headers: &HeaderMap) -> Option<CallerToken> {
+        self.0.options.access.token(headers)
+    }
+
+    pub(super) fn cluster(&self) -> Option<&ClusterReader> {
+        self.0.options.cluster.as_ref()
     }
 
     fn count_unknown_token(&self, error: Option<&AccessError>) {

@@ -1,6 +1,7 @@
 //! `portolan serve`: the catalog over HTTP.
 
 mod access;
+mod applications;
 mod charts;
 mod document;
 mod faults;

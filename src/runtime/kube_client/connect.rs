@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::http::{HeaderValue, Uri, header::USER_AGENT};
 use kube::client::ClientBuilder;
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tower::layer::layer_fn;
 use tower::util::MapResult;
@@ -55,6 +55,19 @@ pub async fn connect_transport(options: &ConnectOptions) -> Result<Client, Conne
     let config = prepared_config(options).await?;
     let builder = ClientBuilder::try_from(config).map_err(|error| unusable(&error))?;
     Ok(builder.build())
+}
+
+/// Returns a client without limits, that sends no credentials but those of each request.
+pub async fn connect_without_credentials(
+    options: &ConnectOptions,
+    requests: &RequestMetrics,
+) -> Result<Client, ConnectError> {
+    let mut config = prepared_config(options).await?;
+    // Also the certificate of a client: it would count instead of the token.
+    config.auth_info = AuthInfo::default();
+    let host = host_label(&config.cluster_url);
+    let builder = ClientBuilder::try_from(config).map_err(|error| unusable(&error))?;
+    Ok(with_layers(builder, options.write_fence.clone(), HostMetrics { requests, host }).build())
 }
 
 fn unusable(error: &kube::Error) -> ConnectError {

@@ -15,7 +15,10 @@ mod trace;
 pub mod write_fence;
 
 pub use call::{ApiError, DEADLINE, call, call_within};
-pub use connect::{ConnectError, ConnectOptions, api_server_endpoint, api_server_of_pod, connect, connect_transport};
+pub use connect::{
+    ConnectError, ConnectOptions, api_server_endpoint, api_server_of_pod, connect, connect_transport,
+    connect_without_credentials,
+};
 pub use large_responses::RemotePermits;
 pub use outage::is_api_server_unreachable;
 pub use remote::{RemoteOptions, connect_remote};

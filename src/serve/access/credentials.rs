@@ -8,7 +8,8 @@ use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::server::tokens::{MAX_TOKEN, bearer_token};
+use crate::server::tokens::{MAX_TOKEN, TokenDigest, bearer_token};
+use crate::text::hex;
 
 pub(super) enum Credentials {
     Missing,
@@ -28,6 +29,34 @@ impl Credentials {
             _ => None,
         };
         token.map_or(Self::Unusable, Self::Token)
+    }
+}
+
+/// The token of a caller, for reads with the caller's rights.
+pub(in crate::serve) struct CallerToken {
+    /// Sensitive: it is not printed.
+    authorization: HeaderValue,
+    digest: TokenDigest,
+}
+
+impl CallerToken {
+    /// Returns `None` for a text that is not allowed in a header.
+    pub(in crate::serve) fn new(token: &str) -> Option<Self> {
+        let mut authorization = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
+        authorization.set_sensitive(true);
+        Some(Self {
+            authorization,
+            digest: TokenDigest::of(token),
+        })
+    }
+
+    pub(in crate::serve) fn authorization(&self) -> HeaderValue {
+        self.authorization.clone()
+    }
+
+    /// Returns the name of the caller in limits.
+    pub(in crate::serve) fn name(&self) -> String {
+        hex(self.digest.as_bytes())
     }
 }
 
@@ -112,6 +141,14 @@ pub(super) mod tests {
             assert_eq!(token(&[value]), None, "{value}");
         }
         assert_eq!(token(&["Bearer abc", "Bearer abc"]), None);
+    }
+
+    #[test]
+    fn the_token_of_a_caller_is_sensitive() {
+        let token = CallerToken::new("abc").unwrap();
+        assert_eq!(token.authorization(), "Bearer abc");
+        assert!(!format!("{:?}", token.authorization()).contains("abc"));
+        assert!(CallerToken::new("a\nb").is_none());
     }
 
     #[test]

@@ -25,6 +25,7 @@ use tokio::time::timeout;
 
 use callers::Callers;
 pub use cluster::ClusterReviews;
+pub(super) use credentials::CallerToken;
 use credentials::Credentials;
 use hosts::Hosts;
 pub use metrics::AccessMetrics;
@@ -247,6 +248,15 @@ impl Access {
                 .await
                 .unwrap_or(Err(UNAVAILABLE))
                 .map(Some),
+        }
+    }
+
+    /// Returns the token of a request, which is not reviewed yet; `None` without an API server.
+    pub(super) fn token(&self, headers: &HeaderMap) -> Option<CallerToken> {
+        self.callers.as_ref()?;
+        match Credentials::of(headers) {
+            Credentials::Token(token) => CallerToken::new(&token),
+            Credentials::Missing | Credentials::Unusable => None,
         }
     }
 

@@ -71,6 +71,9 @@ fn advice(problem: &Problem) -> &'static str {
     match problem.status() {
         _ if problem.needs_namespace => "Enter the namespace that you want to see.",
         _ if problem.is_of_form() => "Open the page by the address of the catalog, and send its form again.",
+        _ if problem.is_of_cluster() => {
+            "Ask an administrator of the cluster for this right. A new right applies at once."
+        }
         StatusCode::BAD_REQUEST => "Correct the address, or start again from the catalog.",
         StatusCode::UNAUTHORIZED => "Sign in with a token of the cluster.",
         StatusCode::FORBIDDEN => {

@@ -17,6 +17,8 @@ pub(super) struct Frame {
     pub(super) user: Option<String>,
     pub(super) can_sign_in: bool,
     pub(super) can_sign_out: bool,
+    /// There is a cluster with Applications.
+    pub(super) has_applications: bool,
     /// Paths below the prefix.
     pub(super) css: &'static str,
     pub(super) script: &'static str,
@@ -24,7 +26,7 @@ pub(super) struct Frame {
     pub(super) query: String,
     /// Says how old the content is, while the database can't be read.
     pub(super) stale: Option<String>,
-    /// The entry of the navigation: `catalog`, `repositories`, `help` or `login`; empty for none.
+    /// The entry of the navigation: `catalog`, `repositories`, `applications`, `help` or `login`; empty for none.
     pub(super) current: &'static str,
 }
 
@@ -48,6 +50,7 @@ impl Frame {
             user: None,
             can_sign_in: false,
             can_sign_out: false,
+            has_applications: site.cluster().is_some(),
             css: assets::STYLE.path(),
             script: assets::SCRIPT.path(),
             query: String::new(),

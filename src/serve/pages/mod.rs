@@ -5,6 +5,7 @@
 //!                                         problem ─► show_problems ─► page, or the sign-in
 //! ```
 
+mod applications;
 mod assets;
 mod catalog;
 mod chart;
@@ -51,6 +52,7 @@ pub(super) fn routes(site: &Site) -> Router<Site> {
         .route("/assets/{file}", get(assets::show))
         .route("/robots.txt", get(assets::robots))
         .route("/favicon.ico", get(assets::favicon))
+        .merge(applications::routes())
         .merge(chart::routes())
         .merge(login::routes());
     let prefix = site.prefix();
