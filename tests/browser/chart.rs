@@ -1,7 +1,8 @@
 //! From the catalog to a chart: its files, the comparison of two versions, and the command that installs it.
 
 use super::catalog::{Catalog, TABS, WEB};
-use super::driver::{Browser, Key};
+use super::driver::Browser;
+use super::webdriver::Key;
 
 /// Opens a tab by its link, and asserts that it is the current one.
 async fn open_tab(browser: &Browser, tab: &str) {

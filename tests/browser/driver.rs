@@ -13,13 +13,10 @@ use futures::FutureExt;
 use reqwest::Client;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use thirtyfour::error::WebDriverResult;
-use thirtyfour::{By, Capabilities, TypingData, WebDriver};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
-pub(super) use thirtyfour::Key;
-
 use super::events::Events;
+use super::webdriver::Session;
 use crate::support::control_plane::tool;
 use crate::support::eventually::{SOON, eventually};
 use crate::support::ports::free_port;
@@ -99,23 +96,19 @@ fn client() -> Client {
     client.build().unwrap()
 }
 
-fn capabilities(preferences: &Value) -> Capabilities {
-    let capabilities = json!({
+fn capabilities(preferences: &Value) -> Value {
+    json!({
         "browserName": "chrome",
         "goog:chromeOptions": { "binary": tool("chromium"), "args": FLAGS, "prefs": preferences },
         "goog:loggingPrefs": { "browser": "ALL", "performance": "ALL" },
         // A dialog stays open and is counted.
         "unhandledPromptBehavior": "ignore",
-    });
-    match capabilities {
-        Value::Object(capabilities) => Capabilities::from(capabilities),
-        _ => unreachable!("the literal is an object"),
-    }
+    })
 }
 
 /// A browser at an address, with one window. Closed on drop.
 pub(super) struct Browser {
-    driver: WebDriver,
+    session: Session,
     origin: String,
     /// ChromeDriver leaves its browsers behind when it is killed.
     _process: Watched,
@@ -140,13 +133,11 @@ impl Browser {
     async fn start(origin: &str, preferences: &Value) -> Self {
         let permit = SESSIONS.acquire().await.unwrap();
         let server = chrome_driver().await;
-        let session = WebDriver::builder(&server.url, capabilities(preferences)).client(client());
-        let driver = session.connect().await.unwrap();
-        let process = driver.capabilities().get("goog:processID").and_then(Value::as_u64);
+        let session = Session::start(client(), &server.url, capabilities(preferences)).await;
         let browser = Self {
-            driver,
+            _process: Watched::new(session.pid),
+            session,
             origin: origin.to_owned(),
-            _process: Watched::new(u32::try_from(process.unwrap()).unwrap()),
             _permit: permit,
         };
         // As on phones: a bar would take 15 of 320 pixels.
@@ -162,7 +153,7 @@ impl Browser {
     }
 
     pub(super) async fn open_url(&self, url: &str) {
-        let opened = self.driver.goto(url).await;
+        let opened = self.session.open(url).await;
         opened.unwrap_or_else(|error| panic!("{url}: {error}"));
     }
 
@@ -173,22 +164,18 @@ impl Browser {
 
     /// Returns what a script returns, or the promise that it returns.
     pub(super) async fn js<T: DeserializeOwned>(&self, script: &str) -> T {
-        let returned = self.try_js(script).await;
+        let returned = self.session.execute(script).await;
         returned.unwrap_or_else(|error| panic!("{}: {error}", script.chars().take(200).collect::<String>()))
-    }
-
-    async fn try_js<T: DeserializeOwned>(&self, script: &str) -> WebDriverResult<T> {
-        self.driver.execute(script, Vec::<Value>::new()).await?.convert()
     }
 
     /// Waits until an expression of a script is true.
     pub(super) async fn until(&self, expression: &str) {
         let script = format!("return [Boolean({expression}), location.href]");
         eventually(SOON, expression, async || {
-            match self.try_js::<(bool, String)>(&script).await {
+            match self.session.execute::<(bool, String)>(&script).await {
                 Ok((true, _)) => Ok(()),
                 Ok((false, url)) => Err(format!("false at {url}")),
-                Err(error) => Err(error.to_string()),
+                Err(error) => Err(error),
             }
         })
         .await;
@@ -197,7 +184,7 @@ impl Browser {
     /// Returns the visible text of an element, for which it waits.
     pub(super) async fn text(&self, css: &str) -> String {
         eventually(SOON, &format!("the text of {css}"), async || {
-            self.driver.find(By::Css(css)).await?.text().await
+            self.session.text(css).await
         })
         .await
     }
@@ -205,7 +192,7 @@ impl Browser {
     /// Clicks an element once it can be clicked.
     pub(super) async fn click(&self, css: &str) {
         eventually(SOON, &format!("a click on {css}"), async || {
-            self.driver.find(By::Css(css)).await?.click().await
+            self.session.click(css).await
         })
         .await;
     }
@@ -213,14 +200,14 @@ impl Browser {
     /// Types a text into an element once it accepts one.
     pub(super) async fn enter(&self, css: &str, text: &str) {
         eventually(SOON, &format!("an entry in {css}"), async || {
-            self.driver.find(By::Css(css)).await?.send_keys(text).await
+            self.session.enter(css, text).await
         })
         .await;
     }
 
     /// Presses keys, for whatever has the focus.
-    pub(super) async fn press(&self, keys: impl Into<TypingData>) {
-        self.driver.action_chain().send_keys(keys).perform().await.unwrap();
+    pub(super) async fn press(&self, keys: impl Into<String>) {
+        self.session.press(&keys.into()).await.unwrap();
     }
 
     /// Does what loads another page, and waits until that is loaded.
@@ -233,7 +220,7 @@ impl Browser {
 
     /// Sends a command of the DevTools protocol.
     pub(super) async fn devtools(&self, command: &str, parameters: Value) -> Value {
-        let result = self.driver.cdp().send_raw(command, parameters).await;
+        let result = self.session.devtools(command, parameters).await;
         result.unwrap_or_else(|error| panic!("{command}: {error}"))
     }
 
@@ -261,15 +248,15 @@ impl Browser {
     /// Returns errors on the console since the last call: violations of the policy and exceptions of scripts. Failed requests are
     /// among the events.
     pub(super) async fn console_errors(&self) -> Vec<String> {
-        let log = self.driver.get_log("browser").await.unwrap().into_iter();
-        log.filter(|entry| entry.level == "SEVERE" && entry.source.as_deref() != Some("network"))
+        let log = self.session.log("browser").await.unwrap().into_iter();
+        log.filter(|entry| entry.level == "SEVERE" && entry.source != "network")
             .map(|entry| entry.message)
             .collect()
     }
 
     /// Returns the events of the DevTools protocol since the last call.
     pub(super) async fn events(&self) -> Events {
-        let log = self.driver.get_log("performance").await.unwrap();
+        let log = self.session.log("performance").await.unwrap();
         Events::parse(log.iter().map(|entry| entry.message.as_str()))
     }
 }

@@ -1,8 +1,9 @@
 //! Everything by keyboard, with a focus that is seen.
 
 use super::catalog::Catalog;
-use super::driver::{Browser, Key};
+use super::driver::Browser;
 use super::search::until_names;
+use super::webdriver::Key;
 
 const MAX_PRESSES: usize = 60;
 

@@ -12,4 +12,5 @@ mod keyboard;
 mod layout;
 mod search;
 mod sign_in;
+mod webdriver;
 mod weight;

@@ -1,7 +1,8 @@
 //! Search while typing, filters, and both without scripts.
 
 use super::catalog::Catalog;
-use super::driver::{Browser, Key};
+use super::driver::Browser;
+use super::webdriver::Key;
 use crate::support::eventually::{SOON, eventually};
 
 const NAMES: &str = "return [...document.querySelectorAll('#cards h2')].map((name) => name.textContent.trim())";

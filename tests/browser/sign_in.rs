@@ -3,7 +3,8 @@
 use serde_json::json;
 
 use super::accessibility::inspect;
-use super::driver::{Browser, Key};
+use super::driver::Browser;
+use super::webdriver::Key;
 use crate::catalog::On;
 use crate::serve::access::{Site, reader};
 use crate::support::chart_server::{ChartServer, Page};
