@@ -73,7 +73,7 @@ async fn until_reviewed(namespace: &str, is_allowed: bool) {
 /// Two namespaces with a repository each, in one database.
 pub(crate) struct Site {
     pub(crate) ours: String,
-    theirs: String,
+    pub(crate) theirs: String,
     database_url: String,
     world: World,
     _directory: ScratchDir,
