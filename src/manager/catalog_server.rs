@@ -227,6 +227,7 @@ fn access(source: Source, options: &CatalogOptions, metrics: &CatalogMetrics) ->
         Source::Directory(_) => Access::everything(),
         Source::Cluster(client) => {
             let access = AccessOptions {
+                watched_namespace: options.namespace.clone(),
                 metrics: metrics.access.clone(),
                 ..options.access.clone()
             };

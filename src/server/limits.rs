@@ -5,6 +5,9 @@ use tokio::net::TcpStream;
 
 use super::connections::RESERVED;
 
+/// A slow reader could otherwise hold a connection indefinitely. The first response after this time is the last one.
+pub(super) const LAST_RESPONSE_AGE: Duration = Duration::from_secs(600);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
     pub connections: usize,
@@ -88,6 +91,14 @@ impl ServerLimits {
             drain_timeout: Duration::from_secs(20),
         }
     }
+
+    /// Returns the age at which a connection is closed, whatever it does.
+    pub(super) fn max_connection_age(&self) -> Duration {
+        // One response may begin just before the last one.
+        let responses = |bodies: BodyLimits| 2 * (self.request_timeout + bodies.timeout);
+        LAST_RESPONSE_AGE + self.idle_timeout + self.bodies.map_or(Duration::ZERO, responses)
+    }
+
     /// Limits the buffer of the kernel for a new connection.
     pub(super) fn apply_to(&self, stream: &TcpStream) {
         let Some(bodies) = &self.bodies else { return };
@@ -95,5 +106,18 @@ impl ServerLimits {
             // Slow clients are noticed later then.
             tracing::debug!(%error, "failed to limit the send buffer of a connection");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_outlives_its_last_response_if_bodies_have_limits_of_their_own() {
+        let seconds = |limits: ServerLimits| limits.max_connection_age().as_secs();
+        assert_eq!(seconds(ServerLimits::with_probes(1)), 630);
+        assert_eq!(seconds(ServerLimits::for_webhooks(1)), 720);
+        assert_eq!(seconds(ServerLimits::for_catalog(1)), 600 + 75 + 2 * (190 + 180));
     }
 }

@@ -42,6 +42,7 @@ pub use connections::RESERVED as RESERVED_CONNECTIONS;
 use connections::{Connections, OpenConnection};
 pub use gzip::{accepts_gzip, gzip};
 pub use health::{HealthCheck, HealthMetrics};
+use limits::LAST_RESPONSE_AGE;
 pub use limits::{BodyLimits, ServerLimits};
 pub use listen::{ListenAddress, ListenAddressError};
 pub use log_filter::{LogFilter, log_filter_routes};
@@ -52,8 +53,6 @@ pub use routes::{Info, info_routes, metrics_routes, probe_routes};
 
 /// Size limit of the request line and headers, in bytes.
 const MAX_HEADER_SIZE: usize = 16 * 1024;
-/// A slow reader could otherwise hold a connection indefinitely. The first response after this time is the last one.
-const MAX_CONNECTION_AGE: Duration = Duration::from_secs(600);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay after a failed accept, usually because file descriptors are exhausted.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(500);
@@ -202,7 +201,7 @@ impl Handler {
         let (place, opened) = (Arc::new(place), Instant::now());
         let service = service_fn(|request| {
             // A client that sends its next request while an idle connection is closed gets no response.
-            let is_last = shutdown.begun.is_cancelled() || opened.elapsed() >= MAX_CONNECTION_AGE;
+            let is_last = shutdown.begun.is_cancelled() || opened.elapsed() >= LAST_RESPONSE_AGE;
             self.respond(Arc::clone(&place), request, is_last)
         });
         let stream = ObservedStream::new(stream, Arc::clone(&place));
@@ -216,7 +215,7 @@ impl Handler {
             ended = connection.as_mut() => ended,
             () = place.closed() => return,
             // Also resolves at the shutdown.
-            _ = shutdown.closing.run_until_cancelled(sleep(MAX_CONNECTION_AGE + self.limits.idle_timeout)) => {
+            _ = shutdown.closing.run_until_cancelled(sleep(self.limits.max_connection_age())) => {
                 connection.as_mut().graceful_shutdown();
                 match timeout(self.limits.drain_timeout, connection).await {
                     Ok(ended) => ended,

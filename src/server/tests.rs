@@ -297,6 +297,20 @@ async fn a_download_of_5_mb_survives_300_new_connections() {
     assert_eq!(read.len() - head, DOWNLOAD);
 }
 
+fn panicking() -> &'static str {
+    panic!("in a handler")
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_gives_its_place_back() {
+    let routes = download_routes().route("/panic", get(async || panicking()));
+    let server = start_within(ServerLimits::for_catalog(1), routes).await;
+    for _ in 0..3 {
+        assert_eq!(server.get("/panic").await, "");
+    }
+    assert!(server.get("/").await.starts_with("HTTP/1.1 200 "));
+}
+
 /// Notified when a response is cut.
 struct Cut(Notify);
 

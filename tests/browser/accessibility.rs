@@ -24,12 +24,17 @@ const MAX_HEIGHT: f64 = 6000.0;
 static AXE: LazyLock<String> = LazyLock::new(|| fs::read_to_string(tool("axe.min.js")).unwrap());
 const RUN_AXE: &str = "return axe.run(document, { resultTypes: ['violations'] }).then((found) => found.violations.map(
     (violation) => `${violation.id}: ${violation.nodes.map((node) => node.html + ' ' + node.failureSummary).join('\\n')}`));";
-/// Elements beyond the right edge that no ancestor scrolls.
+/// Elements beyond the right edge that none of their containers scrolls.
 const TOO_WIDE: &str = "const root = document.documentElement;
     if (root.scrollWidth <= innerWidth) return [];
-    const scrolls = (element) => element && (getComputedStyle(element).overflowX !== 'visible' || scrolls(element.parentElement));
+    const style = (element) => getComputedStyle(element);
+    const container = (element) => style(element).position === 'absolute' ? element.offsetParent : element.parentElement;
+    const isScrolled = (element) => {
+        const parent = container(element);
+        return parent !== null && (style(parent).overflowX !== 'visible' || isScrolled(parent));
+    };
     const wide = [...document.body.querySelectorAll('*')].filter(
-        (element) => element.getBoundingClientRect().right > innerWidth + 1 && !scrolls(element.parentElement));
+        (element) => element.getBoundingClientRect().right > innerWidth + 1 && !isScrolled(element));
     return [`${root.scrollWidth} pixels`, ...wide.slice(0, 5).map((element) => element.outerHTML.slice(0, 200))];";
 
 /// Opens a page, and asserts that it fits all widths and breaks no rule of axe, in both themes. Writes pictures of it.

@@ -81,6 +81,27 @@ async fn values_are_filtered_by_key() {
         "{shown}"
     );
     assert!(!shown.contains("image.repository"), "{shown}");
+    // A key leads to its line.
+    browser.load(async || browser.click("main td a").await).await;
+    let line = browser.text("#lines :target").await;
+    assert!(line.contains("enabled: false"), "{line}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_version_is_selected() {
+    let catalog = Catalog::new().await;
+    let browser = catalog.browser().await;
+    browser.open(&format!("{WEB}?tab=values")).await;
+    browser.click("#version option[value='1.0.0']").await;
+    browser
+        .load(async || browser.click("main form:has(#version) button").await)
+        .await;
+    let command = browser.text("main pre").await;
+    assert!(command.contains("--version 1.0.0"), "{command}");
+    assert!(browser.path().await.contains("tab=values"));
+    // The tabs stay at the version.
+    open_tab(&browser, "about").await;
+    assert!(browser.text("main pre").await.contains("--version 1.0.0"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -103,12 +103,21 @@ fn readme(version: &str) -> Archive {
         .pack()
 }
 
+/// A chart whose versions have no value in common.
+fn vast(version: &str) -> Archive {
+    let lines = (0..20_000).map(|line| format!("key-{line}: \"<script>alert('{version}')</script>\"\n"));
+    let values: String = lines.collect();
+    Chart::new("vast", version).file("values.yaml", values).pack()
+}
+
 fn charts() -> Vec<Archive> {
     let with_readme = |name: &str, readme: String| Chart::new(name, "1.0.0").file("README.md", readme).pack();
     let line = "<script>alert(1)</script> [x](javascript:alert(1))\n\n";
     vec![
         readme("1.1.0"),
         readme("1.0.0"),
+        vast("1.1.0"),
+        vast("1.0.0"),
         with_readme("large", line.repeat(5 * 1024 * 1024 / line.len())),
         with_readme("nested", format!("{} <img src=x onerror=alert(1)>", ">".repeat(10_000))),
         with_readme("plain", line.repeat(600 * 1024 / line.len())),
@@ -184,8 +193,18 @@ async fn nothing_of_a_hostile_catalog_runs_loads_or_deceives() {
     .map(str::to_owned)
     .into();
     paths.extend(TABS.map(|tab| format!("{}?tab={tab}", path("readme"))));
-    paths.push(format!("{}?tab=values&q=%3Cscript%3E", path("readme")));
-    paths.extend(["large", "nested", "plain", "cyclic?tab=values"].map(path));
+    for view in ["q=%3Cscript%3E", "view=file"] {
+        paths.push(format!("{}?tab=values&{view}", path("readme")));
+    }
+    let large = [
+        "large",
+        "nested",
+        "plain",
+        "cyclic?tab=values",
+        "vast?tab=values",
+        "vast/diff?from=1.0.0&to=1.1.0",
+    ];
+    paths.extend(large.map(path));
     for path in &paths {
         assert_inert(&browser, origin, path).await;
     }

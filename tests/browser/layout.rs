@@ -38,6 +38,7 @@ fn of_chart() -> Vec<(String, String)> {
         ("chart", WEB.to_owned()),
         ("chart-older", format!("{WEB}/1.0.0")),
         ("chart-values-filtered", format!("{WEB}?tab=values&q=ingress")),
+        ("chart-values-file", format!("{WEB}?tab=values&view=file")),
         ("chart-values-no-key", format!("{WEB}?tab=values&q=nothing")),
         ("chart-diff", format!("{WEB}/diff?from=1.0.0&to=1.2.0")),
         ("chart-diff-same", format!("{WEB}/diff?from=1.0.0&to=1.0.0")),

@@ -3,6 +3,7 @@
 //! All waits are for conditions with a deadline. Screenshots of the pages are written to `target/screenshots`.
 
 mod accessibility;
+mod applications;
 mod catalog;
 mod chart;
 mod driver;

@@ -9,7 +9,7 @@ use crate::catalog::On;
 use crate::serve::access::{Site, reader};
 use crate::support::chart_server::{ChartServer, Page};
 
-async fn sign_in(browser: &Browser, token: &str) {
+pub(super) async fn sign_in(browser: &Browser, token: &str) {
     browser.enter("#token", token).await;
     browser.load(async || browser.press(Key::Enter).await).await;
 }
@@ -43,7 +43,6 @@ async fn a_person_signs_in_sees_the_end_of_the_session_and_signs_out() {
         [format!("{}/ours", site.ours)]
     );
 
-    inspect(&browser, "applications-of-a-person", "/applications").await;
     inspect(&browser, "login-signed-in", "/login").await;
     assert!(browser.text("main").await.contains("Your session ends at"));
     let left: f64 = browser

@@ -73,7 +73,7 @@ async fn until_reviewed(namespace: &str, is_allowed: bool) {
 /// Two namespaces with a repository each, in one database.
 pub(crate) struct Site {
     pub(crate) ours: String,
-    theirs: String,
+    pub(crate) theirs: String,
     database_url: String,
     world: World,
     _directory: ScratchDir,
@@ -248,6 +248,9 @@ async fn repositories_of_a_running_controller_are_served_with_their_health() {
     );
     let charts = serving.get_as("admin", "/charts").await.json();
     assert_eq!(super::names(&charts), ["tide", "web"]);
+    // Other namespaces are not served, whatever the rights in them.
+    let (token, path) = (reader(&site.theirs).await, format!("/charts?namespace={}", site.theirs));
+    serving.get_as(&token, &path).await.problem(403);
     // A change is served without a restart.
     site.world
         .serve("declared", index(&[("tide", &["1.0.0"]), ("sea", &["1.0.0"])]));

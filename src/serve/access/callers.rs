@@ -29,6 +29,7 @@ type Reviewed = Option<Arc<Identity>>;
 pub(super) struct Callers {
     anonymous: Visible,
     global_repos_namespace: Option<String>,
+    watched_namespace: Option<String>,
     limits: Limits,
     reviewer: Reviewer,
     identities: TokenCache<Reviewed>,
@@ -45,6 +46,7 @@ impl Callers {
         Self {
             anonymous: options.anonymous,
             global_repos_namespace: options.global_repos_namespace,
+            watched_namespace: options.watched_namespace,
             limits,
             reviewer: Reviewer::new(reviews, &limits, options.metrics),
             identities: TokenCache::new(limits.callers),
@@ -130,7 +132,11 @@ impl Callers {
                 // Its token is known.
                 let identity = callers.review(token, digest, None).await?;
                 if old.visible().is_some() && !identity.can_list_all {
-                    callers.visible(&identity, &namespaces).await?;
+                    let visible = callers.visible(&identity, &namespaces);
+                    // If the old set expires first, the next request continues with what was reviewed.
+                    if let Ok(visible) = timeout_at(old.expires, visible).await {
+                        visible?;
+                    }
                 }
                 callers.store(digest, &identity);
                 Ok::<_, AccessError>(())
@@ -187,7 +193,7 @@ impl Callers {
         if let Some(visible) = identity.visible() {
             return Ok(visible);
         }
-        let review = |name: &String| self.review_namespace(identity, name.clone());
+        let review = |name: &String| self.review_namespace(identity, name.clone(), Identity::is_allowed_in_set);
         let reviews: Vec<BoxFuture<'_, _>> = due.into_iter().map(review).collect();
         let allowed: BTreeSet<Option<String>> = stream::iter(reviews)
             .buffer_unordered(self.limits.concurrent_reviews)
@@ -206,26 +212,28 @@ impl Callers {
         if self.is_open(named) {
             return Ok(true);
         }
+        let is_served = self.watched_namespace.as_ref().is_none_or(|watched| watched == named);
         // A review of an empty name would be one of all namespaces.
-        if !is_namespace_name(named) {
+        if !is_served || !is_namespace_name(named) {
             return Ok(false);
         }
         if let Some(is_allowed) = identity.is_allowed(named) {
             return Ok(is_allowed);
         }
         let _turn = identity.busy.lock().await;
-        let allowed = self.review_namespace(identity, named.to_owned()).await?;
-        Ok(allowed.is_some())
+        let review = self.review_namespace(identity, named.to_owned(), Identity::is_allowed);
+        Ok(review.await?.is_some())
     }
 
-    /// Returns the namespace if the caller may list in it. Earlier reviews count while they last.
+    /// Returns the namespace if the caller may list in it. It is not reviewed if `earlier` returns a result.
     fn review_namespace<'a>(
         &'a self,
         identity: &'a Identity,
         namespace: String,
+        earlier: fn(&Identity, &str) -> Option<bool>,
     ) -> BoxFuture<'a, Result<Option<String>, AccessError>> {
         async move {
-            let is_allowed = match identity.is_allowed(&namespace) {
+            let is_allowed = match earlier(identity, &namespace) {
                 Some(is_allowed) => is_allowed,
                 None => {
                     let reviewed = Instant::now();

@@ -73,6 +73,14 @@ impl Identity {
         (review.expires > Instant::now()).then_some(review.is_allowed)
     }
 
+    /// Returns the same for the set of all namespaces, for which refusals count as long as permissions: at the rate of reviews,
+    /// the first refusals of a large set would expire before the last review.
+    pub(super) fn is_allowed_in_set(&self, namespace: &str) -> Option<bool> {
+        let namespaces = self.namespaces.lock();
+        let review = namespaces.reviewed.get(namespace)?;
+        (self.expires > Instant::now()).then_some(review.is_allowed)
+    }
+
     pub(super) fn store(&self, namespace: &str, is_allowed: bool, reviewed: Instant) {
         let expires = if is_allowed {
             self.expires

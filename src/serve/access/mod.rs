@@ -104,7 +104,7 @@ pub enum AccessError {
     /// Without a namespace: the caller may not list in all of them, and there are too many to review each.
     #[error("{}", forbidden(.user, .namespace.as_deref()))]
     Forbidden { user: String, namespace: Option<String> },
-    #[error("the API server does not review tokens and rights, try again in {retry_after}s")]
+    #[error("the API server has not reviewed the token and its rights in time, try again in {retry_after}s")]
     Unavailable { retry_after: u64 },
     #[error("too many unknown tokens, try again in {retry_after}s")]
     TooMany { retry_after: u64 },
@@ -130,6 +130,8 @@ pub struct AccessOptions {
     pub anonymous: Visible,
     /// Visible to every authenticated caller.
     pub global_repos_namespace: Option<String>,
+    /// The only namespace that is served; all if `None`.
+    pub watched_namespace: Option<String>,
     /// The host of `--external-url`.
     pub external_host: Option<String>,
     pub allowed_hosts: Vec<String>,

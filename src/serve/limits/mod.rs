@@ -178,7 +178,8 @@ impl Limiter {
 
     fn is_archive(&self, path: &str) -> bool {
         let path = path.strip_prefix(&self.prefix).unwrap_or_default();
-        path.starts_with("/helm/") && path.contains("/archives/")
+        // Not the index of a repository with this name.
+        path.starts_with("/helm/") && path.split('/').nth(4) == Some("archives")
     }
 
     fn address(&self, request: &Request) -> ClientAddress {

@@ -11,6 +11,12 @@ const PER_CALLER: usize = 16;
 /// More, because several clients may have one address.
 const PER_ADDRESS: usize = 32;
 
+/// Returns the number of permits that all addresses together hold at most. The others are for tokens that were valid lately:
+/// anyone may send guessed tokens from many addresses, and each waits for a review.
+const fn limit_of_addresses(limit: usize) -> usize {
+    limit - limit / 4
+}
+
 /// Permits of all callers, without a queue. A handle; clones share the permits.
 #[derive(Clone)]
 pub(super) struct Permits(Arc<Inner>);
@@ -25,12 +31,13 @@ struct Inner {
 #[derive(Default)]
 struct Held {
     total: usize,
+    by_addresses: usize,
     by_client: HashMap<Client, usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exhausted {
-    /// By all callers together.
+    /// By all callers together, or all addresses.
     Total,
     ByCaller,
 }
@@ -51,19 +58,21 @@ impl Permits {
     }
 
     pub(super) fn try_acquire(&self, client: Client) -> Result<Permit, Exhausted> {
-        let share = match client {
-            Client::Token(_) => PER_CALLER,
-            Client::Address(_) => PER_ADDRESS,
+        let (share, is_address) = match client {
+            Client::Token(_) => (PER_CALLER, false),
+            Client::Address(_) => (PER_ADDRESS, true),
         };
+        let limit = self.0.limit;
         let mut held = self.0.held.lock();
         let by_client = held.by_client.get(&client).copied().unwrap_or_default();
         if by_client >= share {
             return Err(Exhausted::ByCaller);
         }
-        if held.total >= self.0.limit {
+        if held.total >= limit || (is_address && held.by_addresses >= limit_of_addresses(limit)) {
             return Err(Exhausted::Total);
         }
         held.total += 1;
+        held.by_addresses += usize::from(is_address);
         held.by_client.insert(client, by_client + 1);
         self.0.used.inc();
         Ok(Permit {
@@ -78,6 +87,8 @@ impl Drop for Permit {
         let Inner { used, held, .. } = &*self.permits.0;
         let mut held = held.lock();
         held.total = held.total.saturating_sub(1);
+        let is_address = matches!(self.client, Client::Address(_));
+        held.by_addresses = held.by_addresses.saturating_sub(usize::from(is_address));
         let left = held
             .by_client
             .get(&self.client)
@@ -134,5 +145,17 @@ mod tests {
         drop((second, third));
         assert_eq!(used(&permits), 0);
         assert!(permits.0.held.lock().by_client.is_empty());
+    }
+
+    #[test]
+    fn addresses_leave_permits_to_tokens() {
+        let permits = Permits::new(64, Gauge::default());
+        let of_addresses: Vec<_> = (0..9).map(|number| all(&permits, address(number))).collect();
+        let held: usize = of_addresses.iter().map(|(held, _)| held.len()).sum();
+        assert_eq!((held, of_addresses[8].1), (48, Exhausted::Total));
+        let (of_token, exhausted) = all(&permits, token(1));
+        assert_eq!((of_token.len(), exhausted), (16, Exhausted::ByCaller));
+        drop(of_addresses);
+        assert_eq!(all(&permits, address(1)).0.len(), 32);
     }
 }

@@ -168,7 +168,12 @@ async fn archives_take_longer_and_leave_permits_to_other_requests() {
     let archive = "/catalog/helm/ns/repo/archives/web/1.0.0/web-1.0.0.tgz";
     let mut archives = Box::pin(join_all(site.hang(16, archive, "jane")));
     assert!(archives.as_mut().now_or_never().is_none());
-    for path in ["/", "/helm/ns/repo/archives/web", "/catalog/helm/ns/repo/index.yaml"] {
+    for path in [
+        "/",
+        "/helm/ns/repo/archives/web",
+        "/catalog/helm/ns/repo/index.yaml",
+        "/catalog/helm/ns/archives/index.yaml",
+    ] {
         assert_eq!(site.status(request(path, 1), Some("jane")).await, 200);
         let start = Instant::now();
         let late = site.hang(1, path, "joe").pop().unwrap().await;

@@ -68,6 +68,24 @@ async fn reviews_beyond_a_burst_are_limited_to_fifty_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_set_that_takes_longer_than_a_request_is_completed_by_later_ones() {
+    let limits = Limits {
+        review_burst: NonZeroU32::MIN,
+        ..Limits::default()
+    };
+    let site = Site::new(AccessOptions {
+        limits,
+        ..AccessOptions::default()
+    });
+    let namespaces = many(500);
+    assert_eq!(site.ask_of("jane", &namespaces, None).await, Err(AWAY));
+    // Longer than named namespaces remain refused.
+    advance(Duration::from_secs(RETRY_AFTER)).await;
+    assert_eq!(site.ask_of("jane", &namespaces, None).await, list(&[]));
+    assert_eq!(site.cluster.reviews().len(), 502);
+}
+
+#[tokio::test(start_paused = true)]
 async fn among_too_many_namespaces_only_the_named_one_is_reviewed() {
     let site = Site::new(AccessOptions::default());
     site.cluster.allow("jane", &["team-7"]);

@@ -212,6 +212,21 @@ async fn refused_and_missing_namespaces_answer_alike() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn other_namespaces_than_the_watched_one_cost_no_review() {
+    let site = Site::new(AccessOptions {
+        watched_namespace: Some("a".to_owned()),
+        ..AccessOptions::default()
+    });
+    site.cluster.allow("jane", &["a", "b"]);
+    assert_eq!(site.ask("jane", Some("a")).await, list(&["a"]));
+    assert_eq!(site.cluster.reviews(), ["token", "*", "a"]);
+    for namespace in ["b", "missing"] {
+        assert_eq!(site.ask("jane", Some(namespace)).await, forbidden_in("jane", namespace));
+    }
+    assert_eq!(site.cluster.reviews(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_global_namespace_is_visible_to_every_authenticated_caller() {
     let site = Site::new(AccessOptions {
         global_repos_namespace: Some("global".to_owned()),

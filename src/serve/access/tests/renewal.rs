@@ -109,6 +109,29 @@ async fn a_slow_renewal_keeps_the_set_no_longer_than_its_minute() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_reviews_of_a_renewal_that_takes_too_long_count_for_the_next_request() {
+    let rate = NonZeroU32::new(10).unwrap();
+    let limits = Limits {
+        reviews_per_second: rate,
+        review_burst: rate,
+        ..Limits::default()
+    };
+    let site = Site::new(AccessOptions {
+        limits,
+        ..AccessOptions::default()
+    });
+    let namespaces: Vec<String> = (0..200).map(|number| format!("team-{number}")).collect();
+    let start = Instant::now();
+    while site.ask_of("jane", &namespaces, None).await.is_err() {}
+    advance(Duration::from_secs(45).saturating_sub(start.elapsed())).await;
+    site.cluster.reviews();
+    assert_eq!(site.ask_of("jane", &namespaces, None).await, list(&[]));
+    sleep(Duration::from_secs(16)).await;
+    assert_eq!(site.ask_of("jane", &namespaces, None).await, list(&[]));
+    assert_eq!(site.cluster.reviews().len(), 202);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_token_is_reviewed_again_once_it_has_expired() {
     let site = Site::new(AccessOptions::default());
     let now = jiff::Timestamp::now().as_second();
