@@ -170,7 +170,13 @@ async fn nothing_of_a_hostile_catalog_runs_loads_or_deceives() {
         "UPDATE charts SET info = json_set(info, '$.raw_icon', '{}') WHERE chart_id = 'stable/readme'",
         BASE64_STANDARD.encode(SVG)
     );
-    let catalog = Catalog::of(charts(), &[name, icon]).await;
+    let text = MARKUP.replace('\'', "''");
+    let condition = format!(
+        "UPDATE portolan_repositories
+         SET ready = FALSE, details = json_set(details, '$.state.reason', '{text}', '$.state.message', '{text}')"
+    );
+    let history = format!("UPDATE portolan_syncs SET result = 'Failed', reason = '{text}', message = '{text}'");
+    let catalog = Catalog::of(charts(), &[name, icon, condition, history]).await;
     let (origin, browser) = (&catalog.serving.url, catalog.browser().await);
     browser.open("/").await;
     browser
@@ -207,6 +213,14 @@ async fn nothing_of_a_hostile_catalog_runs_loads_or_deceives() {
     paths.extend(large.map(path));
     for path in &paths {
         assert_inert(&browser, origin, path).await;
+    }
+
+    // All these texts are there to read, in the order of their characters.
+    for path in ["/", "/repositories", "/repositories/default/stable"] {
+        browser.open(path).await;
+        let shown = browser.text("main").await;
+        assert!(shown.contains("<script>alert(1)</script>"), "{path}: {shown}");
+        assert!(!shown.contains('\u{202e}'), "{path}: {shown}");
     }
 
     // Search while typing fills cards by a script.
