@@ -96,7 +96,7 @@ recording: ## run the commands of the README's picture and draw docs/recording.s
 	cargo build --locked
 	docs/recording.sh
 
-tools: ## install the control plane, evaluator, Helm, registry and Postgres for the tests in target/tools
+tools: ## install the control plane, evaluator, Helm, registry, Postgres and Chromium for the tests in target/tools
 	@tests/tools.sh
 
 image: ## build the container image (IMAGE=)

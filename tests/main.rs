@@ -9,6 +9,7 @@
 
 mod applications;
 mod architecture;
+mod browser;
 mod catalog;
 mod chaos;
 mod cluster;

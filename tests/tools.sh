@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs the tools of the integration tests in target/tools. Each tool is built once.
 #
-#   tests/tools.sh [control-plane] [evaluator] [helm] [helm4] [registry] [postgres] [faketime]      (default: all seven)
+#   tests/tools.sh [control-plane] [evaluator] [helm] [helm4] [registry] [postgres] [faketime] [browser] [axe]
+#                                                         (default: all nine)
 #   tests/tools.sh cargo-deny                             (for .ci/run; exits 1 on failure)
 #   tests/tools.sh mdbook                                 (for make docs)
 #
@@ -10,6 +11,7 @@
 # HELM                Helm 3 binary, used instead of a build; so is `helm` in PATH if it is version 3
 # HELM4               Helm 4 binary, used instead of a build
 # REGISTRY            distribution registry 3 binary, used instead of a build
+# CHROME, CHROMEDRIVER  Chromium or Chrome and its driver, of the same release, used instead of those in PATH
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -140,6 +142,50 @@ faketime() {
     fail "libfaketime not found, with which the tests set the clock of a process; install its package (Debian, Ubuntu, Fedora: libfaketime)"
 }
 
+release_of() { "$1" --version 2>/dev/null | awk '{ for (i = 1; i <= NF; i++) if ($i ~ /^[0-9]+\./) { sub(/\..*/, "", $i); print $i; exit } }'; }
+
+first_of() {
+    for name; do
+        if command -v "$name"; then return; fi
+    done
+}
+
+# Sets `chromium` and `chromedriver`, which are empty if none is found.
+find_browser() {
+    chromium=${CHROME:-$(first_of chromium chromium-browser google-chrome google-chrome-stable)}
+    chromedriver=${CHROMEDRIVER:-$(first_of chromedriver)}
+    [ -n "$chromium" ] && [ -n "$chromedriver" ]
+}
+
+browser() {
+    if ! find_browser && command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
+        say "installing Chromium and ChromeDriver with apt-get"
+        apt-get update -qq >&2
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver >&2
+    fi
+    find_browser || fail "Chromium and ChromeDriver not found, with which the tests look at pages; install their packages (Debian: chromium and chromium-driver; Fedora: chromium and chromedriver), or set CHROME and CHROMEDRIVER"
+    release=$(release_of "$chromium") driver=$(release_of "$chromedriver")
+    [ -n "$release" ] || fail "$chromium is not Chromium; set CHROME to another binary"
+    [ "$release" = "$driver" ] || fail "$chromium is of release $release and $chromedriver of release ${driver:-unknown}; install both of one release, or set CHROME and CHROMEDRIVER"
+    if [ -z "${CHROME:-}" ]; then ln -sf "$chromium" "$tools/chromium"; fi
+    if [ -z "${CHROMEDRIVER:-}" ]; then ln -sf "$chromedriver" "$tools/chromedriver"; fi
+}
+
+AXE=4.14.1
+AXE_SHA256=e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745
+
+axe() {
+    if [ "$(cat "$tools/axe.stamp" 2>/dev/null)" = "$AXE_SHA256" ] && [ -f "$tools/axe.min.js" ]; then return; fi
+    command -v npm >/dev/null || fail "cannot download axe-core: \`npm\` not found; install Node.js, which brings it"
+    say "downloading axe-core $AXE"
+    archive=$tools/axe-core-$AXE.tgz
+    (cd "$tools" && npm pack --silent "axe-core@$AXE" >/dev/null) || fail "failed to download axe-core $AXE"
+    echo "$AXE_SHA256  $archive" | sha256sum --check --status || fail "$archive does not have the checksum $AXE_SHA256; delete it and try again"
+    tar -xzf "$archive" -C "$tools" --strip-components=1 package/axe.min.js
+    rm "$archive"
+    echo "$AXE_SHA256" >"$tools/axe.stamp"
+}
+
 cargo_deny() {
     if command -v cargo-deny >/dev/null; then ln -sf "$(command -v cargo-deny)" "$tools/cargo-deny"; return; fi
     if [ -x "$tools/bin/cargo-deny" ]; then ln -sf bin/cargo-deny "$tools/cargo-deny"; return; fi
@@ -160,7 +206,7 @@ mdbook() {
     ln -sf bin/mdbook "$tools/mdbook"
 }
 
-[ $# -gt 0 ] || set -- control-plane evaluator helm helm4 registry postgres faketime
+[ $# -gt 0 ] || set -- control-plane evaluator helm helm4 registry postgres faketime browser axe
 for part; do
     case $part in
     control-plane) control_plane ;;
@@ -170,8 +216,10 @@ for part; do
     registry) registry ;;
     postgres) postgres ;;
     faketime) faketime ;;
+    browser) browser ;;
+    axe) axe ;;
     cargo-deny) cargo_deny ;;
     mdbook) mdbook ;;
-    *) fail "unknown tool $part; expected control-plane, evaluator, helm, helm4, registry, postgres, faketime, cargo-deny or mdbook" ;;
+    *) fail "unknown tool $part; expected control-plane, evaluator, helm, helm4, registry, postgres, faketime, browser, axe, cargo-deny or mdbook" ;;
     esac
 done

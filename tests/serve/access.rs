@@ -16,7 +16,7 @@ use crate::support::postgres;
 use crate::support::process::ScratchDir;
 
 /// Allows a ServiceAccount to list AppRepositories in its namespace, and returns a token of it.
-pub(super) async fn reader(namespace: &str) -> String {
+pub(crate) async fn reader(namespace: &str) -> String {
     let control_plane = control_plane().await;
     let token = control_plane.token_for(namespace, "reader").await;
     let resource = "--resource=apprepositories.kubeapps.com";
@@ -71,16 +71,16 @@ async fn until_reviewed(namespace: &str, is_allowed: bool) {
 }
 
 /// Two namespaces with a repository each, in one database.
-pub(super) struct Site {
-    pub(super) ours: String,
-    pub(super) theirs: String,
+pub(crate) struct Site {
+    pub(crate) ours: String,
+    pub(crate) theirs: String,
     database_url: String,
     world: World,
     _directory: ScratchDir,
 }
 
 impl Site {
-    pub(super) async fn new(on: On) -> Self {
+    pub(crate) async fn new(on: On) -> Self {
         let (world, directory) = (World::new().await, ScratchDir::new("serve"));
         let database_url = match on {
             On::Sqlite => format!("sqlite://{}", directory.join("portolan.db").display()),
@@ -100,7 +100,7 @@ impl Site {
         }
     }
 
-    pub(super) async fn serve(&self, flags: &[&str]) -> Serving {
+    pub(crate) async fn serve(&self, flags: &[&str]) -> Serving {
         let kubeconfig = self.world.kubeconfig.display().to_string();
         Serving::start(&self.database_url, &[&["--kubeconfig", &kubeconfig], flags].concat()).await
     }

@@ -1,6 +1,6 @@
 //! `portolan serve`: the catalog over HTTP.
 
-mod access;
+pub(crate) mod access;
 mod applications;
 mod charts;
 mod document;
@@ -29,9 +29,9 @@ use crate::support::postgres;
 use crate::support::world::{SOON, World, succeeded};
 
 /// A running `portolan serve`.
-struct Serving {
+pub(crate) struct Serving {
     portolan: Portolan,
-    url: String,
+    pub(crate) url: String,
     client: reqwest::Client,
 }
 
@@ -85,7 +85,7 @@ impl Serving {
     }
 
     /// Starts it for the manifests of a world.
-    async fn of(world: &World, database_url: &str) -> Self {
+    pub(crate) async fn of(world: &World, database_url: &str) -> Self {
         Self::start(database_url, &["--manifests", &world.manifests()]).await
     }
 
@@ -145,7 +145,7 @@ async fn fill(world: &World, database_url: &str, repository: &str, charts: &[(&s
     sync(world, database_url).await;
 }
 
-fn declare(world: &World, repository: &str, index: String) {
+pub(crate) fn declare(world: &World, repository: &str, index: String) {
     world
         .server
         .serve(&format!("/{repository}/index.yaml"), Page::new(index));

@@ -296,7 +296,7 @@ impl ControlPlane {
     }
 }
 
-/// Returns the path of a control plane tool or helm: from `KUBEBUILDER_ASSETS` or `HELM`, or as built by `make tools`.
+/// Returns the path of a tool: from a variable such as `KUBEBUILDER_ASSETS` or `HELM`, or as installed by `make tools`.
 pub fn tool(name: &str) -> PathBuf {
     let variable = |name| {
         std::env::var_os(name)
@@ -308,6 +308,9 @@ pub fn tool(name: &str) -> PathBuf {
         "helm" => variable("HELM").unwrap_or(built),
         "helm4" => variable("HELM4").unwrap_or(built),
         "registry" => variable("REGISTRY").unwrap_or(built),
+        "chromium" => variable("CHROME").unwrap_or(built),
+        "chromedriver" => variable("CHROMEDRIVER").unwrap_or(built),
+        "axe.min.js" => built,
         _ => variable("KUBEBUILDER_ASSETS").map_or(built, |directory| directory.join(name)),
     };
     assert!(

@@ -120,6 +120,23 @@ impl Drop for Process {
     }
 }
 
+/// A process that a child started, ended with the test process.
+pub struct Watched(u32);
+
+impl Watched {
+    pub fn new(pid: u32) -> Self {
+        PROCESS_REAPER.watch(pid, "KILL");
+        Self(pid)
+    }
+}
+
+impl Drop for Watched {
+    /// Its parent has ended it.
+    fn drop(&mut self) {
+        PROCESS_REAPER.send(&format!("end {}", self.0));
+    }
+}
+
 /// A directory below the system's temporary directory, accessible to other users; deleted on drop and with the test
 /// process.
 pub struct ScratchDir(tempfile::TempDir);
