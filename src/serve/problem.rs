@@ -186,6 +186,11 @@ impl Problem {
         Self::new(FORM, detail)
     }
 
+    /// A version, or a file of it, is not there or not readable.
+    pub(super) fn is_of_files(&self) -> bool {
+        [NOT_FOUND.1, UNREADABLE.1].contains(&self.kind)
+    }
+
     pub(super) fn is_of_form(&self) -> bool {
         self.kind == FORM.1
     }

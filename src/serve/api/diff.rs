@@ -67,11 +67,11 @@ const fn formats(file: &FileName) -> &'static [&'static str] {
     }
 }
 
-/// The file in two versions.
-struct Pair<'a> {
-    address: &'a Address,
-    file: &'a FileName,
-    versions: [&'a str; 2],
+/// A file in two versions.
+pub(in crate::serve) struct Pair<'a> {
+    pub(in crate::serve) address: &'a Address,
+    pub(in crate::serve) file: &'a FileName,
+    pub(in crate::serve) versions: [&'a str; 2],
 }
 
 pub(super) async fn show(
@@ -102,7 +102,7 @@ pub(super) async fn show(
 
 impl Pair<'_> {
     /// Reads both files. One that only one version has is empty in the other.
-    async fn read(&self, site: &Site, headers: &HeaderMap) -> Result<[String; 2], Problem> {
+    pub(in crate::serve) async fn read(&self, site: &Site, headers: &HeaderMap) -> Result<[String; 2], Problem> {
         let (address, file) = (self.address, self.file);
         let [from, to] = self.versions;
         let from = address.read_version(site, headers, from).await?.row;
@@ -129,10 +129,8 @@ impl Pair<'_> {
     }
 
     async fn send_keys(&self, site: &Site, headers: &HeaderMap, texts: [String; 2]) -> Result<Response, Problem> {
-        let [old, new] = texts;
         let [from, to] = self.versions;
-        let old = self.keys(site, from, old).await?;
-        let new = self.keys(site, to, new).await?;
+        let [old, new] = self.keys(site, texts).await?;
         let difference = values::compare(&old, &new);
         let items = |keys: Vec<_>| keys.into_iter().map(Item::new).collect();
         let view = View {
@@ -147,13 +145,26 @@ impl Pair<'_> {
         self.send(site, headers, Content::json(&view)?).await
     }
 
-    async fn keys(&self, site: &Site, version: &str, text: String) -> Result<Keys, Problem> {
+    /// Reads the keys of both texts.
+    pub(in crate::serve) async fn keys(&self, site: &Site, texts: [String; 2]) -> Result<[Keys; 2], Problem> {
+        let ([old, new], [from, to]) = (texts, self.versions);
+        Ok([self.keys_of(site, from, old).await?, self.keys_of(site, to, new).await?])
+    }
+
+    async fn keys_of(&self, site: &Site, version: &str, text: String) -> Result<Keys, Problem> {
         let file = FileText { text, memory: None };
         let keys = keys::parse(site, self.address, file).await?;
         keys.map_err(|error| keys::unreadable(self.address, site, version, self.file, &error))
     }
 
     async fn send_text(&self, site: &Site, headers: &HeaderMap, texts: [String; 2]) -> Result<Response, Problem> {
+        let diff = self.text(site, texts).await?;
+        self.send(site, headers, Content::new(TEXT_DIFF, diff.into_bytes()))
+            .await
+    }
+
+    /// Returns a unified diff, empty if the texts are equal.
+    pub(in crate::serve) async fn text(&self, site: &Site, texts: [String; 2]) -> Result<String, Problem> {
         let names = self.versions.map(|version| {
             let name = format!("{}-{version}/{}", self.address.chart, self.file.name());
             printable(&name)
@@ -164,9 +175,7 @@ impl Pair<'_> {
             values::unified_diff(old, new, [from, to])
         };
         let diff = site.rows().compute(&self.address.repository.namespace, work).await?;
-        let diff = diff.ok_or_else(|| self.too_long(site))?;
-        self.send(site, headers, Content::new(TEXT_DIFF, diff.into_bytes()))
-            .await
+        diff.ok_or_else(|| self.too_long(site))
     }
 
     async fn send(&self, site: &Site, headers: &HeaderMap, content: Content) -> Result<Response, Problem> {

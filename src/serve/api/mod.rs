@@ -8,7 +8,7 @@
 pub(super) mod address;
 pub(super) mod chart;
 pub(super) mod charts;
-mod diff;
+pub(super) mod diff;
 mod document;
 pub(super) mod files;
 mod icon;

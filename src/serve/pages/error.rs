@@ -59,7 +59,7 @@ impl<'a> ErrorPage<'a> {
 }
 
 /// Makes a sentence of a detail, without the hint for clients of the API.
-fn sentence(detail: &str) -> String {
+pub(super) fn sentence(detail: &str) -> String {
     let detail = detail.split("; see /api/").next().unwrap_or_default();
     let mut characters = detail.chars();
     let first = characters.next().map(|first| first.to_uppercase().to_string());

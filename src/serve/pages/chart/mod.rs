@@ -6,6 +6,7 @@
 //! ```
 
 mod about;
+mod annotations;
 mod changes;
 mod diff;
 mod header;
@@ -28,7 +29,6 @@ use serde::Deserialize;
 
 use super::shown::number;
 use super::{Frame, PageError, large_page, links};
-use crate::api::NamespacedName;
 use crate::serve::api::address::{Address, Names, NamesAndVersion, address, address_of_version};
 use crate::serve::api::chart::{ChartRow, VersionRow};
 use crate::serve::api::files::{self, FileName, Opened};
@@ -83,7 +83,6 @@ struct Query {
 struct Shown {
     names: Address,
     namespace: String,
-    repository: String,
     /// With `%2F` for each slash.
     chart: String,
     version: String,
@@ -162,10 +161,8 @@ impl Shown {
                 None => format!("the chart {:?} of {} has no versions", names.chart, names.repository),
             })
         })?;
-        let NamespacedName { namespace, name } = names.repository.clone();
         Ok(Self {
-            namespace,
-            repository: name,
+            namespace: names.repository.namespace.clone(),
             chart: names.chart.clone(),
             version: row.version().to_owned(),
             versions,
@@ -264,6 +261,7 @@ impl TabName {
         self,
         site: &Site,
         visit: &Visit,
+        headers: &HeaderMap,
         shown: &Shown,
         query: &Query,
         opened: Opened,
@@ -272,9 +270,9 @@ impl TabName {
             Self::Readme => Tab::Readme(ReadmeTab::load(site, shown, opened).await?),
             Self::Values => Tab::Values(ValuesTab::load(site, shown, query, opened).await?),
             Self::Schema => Tab::Schema(SchemaTab::new(site, shown, opened)),
-            Self::Changes => Tab::Changes(ChangesTab::load(site, visit, shown, query).await?),
-            Self::Versions => Tab::Versions(VersionsTab::load(site, visit, shown, query)?),
-            Self::About => Tab::About(AboutTab::load(site, visit, shown, query).await?),
+            Self::Changes => Tab::Changes(ChangesTab::load(site, headers, shown, query).await?),
+            Self::Versions => Tab::Versions(VersionsTab::new(site, shown)),
+            Self::About => Tab::About(AboutTab::load(site, visit, shown).await?),
         })
     }
 }
@@ -365,7 +363,7 @@ async fn respond(
         header,
         tabs: tab_links(&shown, site.prefix(), tab),
         tab_title: tab.title(),
-        tab: tab.load(site, &visit, &shown, query, opened).await?,
+        tab: tab.load(site, &visit, headers, &shown, query, opened).await?,
     };
     large_page(site, headers, &shown.namespace, page).await
 }

@@ -1,7 +1,5 @@
 //! Texts of chart authors as pages show them.
 
-use jiff::Timestamp;
-
 use crate::text::{is_control, is_invisible, printable, truncate};
 
 /// Removes characters that hide or reorder text, and keeps line breaks and tabs. The result is not longer than the text.
@@ -46,22 +44,6 @@ pub(super) fn line(text: &str, limit: usize) -> String {
     truncate(&printable(&truncate(text, 4 * limit)), limit)
 }
 
-pub(super) fn date(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%d").to_string()
-}
-
-/// Joins a path and parameters; empty values are left out.
-pub(super) fn with_query(path: &str, parameters: &[(&str, &str)]) -> String {
-    let mut query = url::form_urlencoded::Serializer::new(String::new());
-    query.extend_pairs(parameters.iter().filter(|(_, value)| !value.is_empty()));
-    let query = query.finish();
-    if query.is_empty() {
-        path.to_owned()
-    } else {
-        format!("{path}?{query}")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,14 +73,5 @@ mod tests {
             (2 * MAX_FILE_LINES - 1, MAX_FILE_LINES, true)
         );
         assert_eq!(cut(&"x".repeat(5 * 1024 * 1024)), (MAX_FILE_BYTES, 1, true));
-    }
-
-    #[test]
-    fn parameters_are_encoded() {
-        assert_eq!(with_query("/a", &[("q", ""), ("tab", "")]), "/a");
-        assert_eq!(
-            with_query("/a", &[("q", "x&y z"), ("tab", "values")]),
-            "/a?q=x%26y+z&tab=values"
-        );
     }
 }
