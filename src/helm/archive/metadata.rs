@@ -53,18 +53,28 @@ fn too_large() -> String {
     format!("it is larger than {METADATA_BYTES} bytes")
 }
 
-fn to_json(content: &[u8]) -> Result<String, String> {
-    const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
-    let limits = DecodeLimits {
+fn limits() -> DecodeLimits {
+    DecodeLimits {
         nodes: NODES,
         scalar_bytes: METADATA_BYTES,
         anchored_bytes: 4 * METADATA_BYTES,
         aliased_nodes: ALIASED_NODES,
         aliased_bytes: METADATA_BYTES,
         ..DecodeLimits::default()
-    };
+    }
+}
+
+/// Reads an annotation that is a list in YAML, within the limits of Chart.yaml. Its scalars are texts as written, and null
+/// counts as missing.
+#[must_use]
+pub fn annotation_list(yaml: &str) -> Option<Vec<Value>> {
+    value::list(yaml.as_bytes(), &limits()).ok()
+}
+
+fn to_json(content: &[u8]) -> Result<String, String> {
+    const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
     let content = content.strip_prefix(&BYTE_ORDER_MARK).unwrap_or(content);
-    let json = Value::Object(value::map(content, &BOOLEANS, &limits)?).to_string();
+    let json = Value::Object(value::map(content, &BOOLEANS, &limits())?).to_string();
     if json.len() as u64 > METADATA_BYTES {
         return Err(too_large());
     }
@@ -127,6 +137,19 @@ annotations:
         let base = json!({"name": "a", "version": "1"});
         let expected = json!({"base": base, "name": "y", "version": "1", "list": [base]});
         assert_eq!(parsed(yaml), expected);
+    }
+
+    #[test]
+    fn an_annotation_may_be_a_list() {
+        let list = annotation_list("- &a {kind: added, links: ~}\n- 1.10\n- *a\n").unwrap();
+        assert_eq!(
+            Value::Array(list),
+            json!([{"kind": "added"}, "1.10", {"kind": "added"}])
+        );
+        let bomb: String = bomb().lines().map(|line| format!("- {}\n", &line[4..])).collect();
+        for yaml in ["", "a: b", "text", "- a\n--- b", "- [1", "&a [*a]", &bomb] {
+            assert_eq!(annotation_list(yaml), None, "{yaml:.40}");
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ use flate2::bufread::MultiGzDecoder;
 
 pub use error::ArchiveError;
 use files::{FileCollector, FileRole};
+pub use metadata::annotation_list;
 use metadata::{METADATA_MEMORY, MetadataCollector};
 use metered::{LimitedReader, ReadStatus};
 use walk::{BLOCK, EXTENSION_BYTES, TarReader};

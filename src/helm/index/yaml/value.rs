@@ -19,11 +19,24 @@ pub(in crate::helm) fn map(
         source: EventSource::new(text, limits),
         booleans,
     };
-    reader.document().map_err(|error| match error {
+    reader.document_map().map_err(sentence)
+}
+
+/// Same as [`map`] for a document that is a list.
+pub(in crate::helm) fn list(text: &[u8], limits: &DecodeLimits) -> Result<Vec<Value>, String> {
+    let mut reader = ValueReader {
+        source: EventSource::new(text, limits),
+        booleans: &[],
+    };
+    reader.document_list().map_err(sentence)
+}
+
+fn sentence(error: ParserError) -> String {
+    match error {
         ParserError::Invalid { message, position } => format!("invalid YAML at {position}: {message}"),
         ParserError::TooComplex { limit, position } => format!("it exceeds a limit near {position}: {limit}"),
         ParserError::Read(error) => error.to_string(),
-    })
+    }
 }
 
 struct ValueReader<'a> {
@@ -32,16 +45,29 @@ struct ValueReader<'a> {
 }
 
 impl ValueReader<'_> {
-    fn document(&mut self) -> Result<Map<String, Value>, ParserError> {
-        if !self.source.begin()? {
-            return Err(self.source.invalid("it is empty"));
-        }
-        let map = match self.source.next()? {
+    fn document_map(&mut self) -> Result<Map<String, Value>, ParserError> {
+        let map = match self.first()? {
             YamlEvent::MappingStart => self.map()?,
             _ => return Err(self.source.invalid("it is not a map")),
         };
         self.source.end()?;
         Ok(map)
+    }
+
+    fn document_list(&mut self) -> Result<Vec<Value>, ParserError> {
+        let list = match self.first()? {
+            YamlEvent::SequenceStart => self.list()?,
+            _ => return Err(self.source.invalid("it is not a list")),
+        };
+        self.source.end()?;
+        Ok(list)
+    }
+
+    fn first(&mut self) -> Result<YamlEvent, ParserError> {
+        if !self.source.begin()? {
+            return Err(self.source.invalid("it is empty"));
+        }
+        self.source.next()
     }
 
     fn map(&mut self) -> Result<Map<String, Value>, ParserError> {
@@ -94,15 +120,15 @@ impl ValueReader<'_> {
         match event {
             YamlEvent::Scalar(scalar) => Ok(self.scalar(scalar, key)),
             YamlEvent::MappingStart => Ok(Value::Object(self.map()?)),
-            _ => self.list(),
+            _ => self.list().map(Value::Array),
         }
     }
 
-    fn list(&mut self) -> Result<Value, ParserError> {
+    fn list(&mut self) -> Result<Vec<Value>, ParserError> {
         let mut list = Vec::new();
         loop {
             match self.source.next()? {
-                YamlEvent::SequenceEnd => return Ok(Value::Array(list)),
+                YamlEvent::SequenceEnd => return Ok(list),
                 event => match self.value(event, "")? {
                     Value::Null => {}
                     value => list.push(value),

@@ -7,13 +7,24 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::MAX_ENTRIES;
-use super::text::line;
+use super::text::{line, visible_lines};
+use crate::helm::archive::annotation_list;
 use crate::serve::api::chart::public;
+use crate::text::truncate;
 
 const PREFIX: &str = "artifacthub.io/";
+/// Annotations of Artifact Hub that have a place of their own in pages.
+const SHOWN: [&str; 8] = [
+    "changes",
+    "containsSecurityUpdates",
+    "images",
+    "license",
+    "links",
+    "prerelease",
+    "recommendations",
+    "signKey",
+];
 const MAX_TEXT: usize = 512;
-/// Of YAML in an annotation.
-const MAX_YAML_BYTES: usize = 32 * 1024;
 
 /// Chart.yaml as JSON, whose values are texts, lists and objects.
 #[derive(Default)]
@@ -129,19 +140,23 @@ impl Annotations {
     /// Returns an annotation that is a list in YAML.
     pub(super) fn list(&self, name: &str) -> Option<Listed> {
         let text = self.annotations.get(&format!("{PREFIX}{name}"))?;
-        let parsed = (text.len() <= MAX_YAML_BYTES).then(|| serde_yaml::from_str::<Vec<Item>>(text).ok());
-        Some(match parsed.flatten() {
+        let items = annotation_list(text).and_then(|list| {
+            let items = list.into_iter().take(MAX_ENTRIES).map(serde_json::from_value::<Item>);
+            items.collect::<Result<Vec<_>, _>>().ok()
+        });
+        Some(match items {
             Some(items) => {
-                let entries = items.into_iter().take(MAX_ENTRIES).map(Entry::from);
+                let entries = items.into_iter().map(Entry::from);
                 Listed::Entries(entries.filter(|entry| !entry.text.is_empty()).collect())
             }
-            None => Listed::Text(line(text, 4 * MAX_TEXT)),
+            None => Listed::Text(visible_lines(&truncate(text, 4 * MAX_TEXT))),
         })
     }
 
-    /// Returns the annotations that are not for Artifact Hub, by name.
+    /// Returns the annotations that have no place of their own, by name.
     pub(super) fn others(&self) -> Vec<(String, String)> {
-        let others = self.annotations.iter().filter(|(name, _)| !name.starts_with(PREFIX));
+        let is_shown = |name: &str| name.strip_prefix(PREFIX).is_some_and(|name| SHOWN.contains(&name));
+        let others = self.annotations.iter().filter(|(name, _)| !is_shown(name));
         others
             .take(MAX_ENTRIES)
             .map(|(name, value)| (line(name, MAX_TEXT), line(value, MAX_TEXT)))
@@ -213,7 +228,7 @@ mod tests {
             "- [1]",
             "&a [*a]",
             "- !!binary x\n- {",
-            &"- x\n".repeat(MAX_YAML_BYTES),
+            &"- x\n".repeat(32 * 1024),
             &format!("{}{}", "[".repeat(5_000), "]".repeat(5_000)),
         ] {
             assert!(
@@ -221,6 +236,16 @@ mod tests {
                 "{text:.20}"
             );
         }
+        // The expansion of all aliases would take gigabytes.
+        let list = |alias: &str| vec![alias; 1_000].join(", ");
+        let bomb = format!(
+            "- &a \"{}\\n\"\n- &b [{}]\n- &c [{}]\n- {{x: [{}]}}\n",
+            "x".repeat(8_000),
+            list("*a"),
+            list("*b"),
+            list("*c")
+        );
+        assert!(matches!(annotations("changes", &bomb).changes(), Some(Listed::Text(_))));
         assert!(Annotations::of(Some("[")).changes().is_none());
         assert!(Annotations::of(None).changes().is_none());
     }
@@ -229,6 +254,16 @@ mod tests {
     fn lists_are_cut() {
         let listed = annotations("links", &"- {name: a, url: 'https://a.example'}\n".repeat(100));
         assert_eq!(entries(listed.list("links")).len(), MAX_ENTRIES);
+    }
+
+    #[test]
+    fn annotations_without_a_place_of_their_own_are_shown_as_they_are() {
+        let others = |name: &str| annotations(name, "x").others();
+        assert_eq!(
+            others("operator"),
+            [("artifacthub.io/operator".to_owned(), "x".to_owned())]
+        );
+        assert!(others("license").is_empty());
     }
 
     #[test]
