@@ -12,6 +12,7 @@ use crate::serve::rows::Decoded;
 use crate::serve::site::{Site, Visit};
 
 /// Namespace, repository and chart of a path; the `/` in a name is `%2F` there.
+#[derive(Clone)]
 pub(in crate::serve) struct Address {
     pub(in crate::serve) repository: NamespacedName,
     pub(in crate::serve) chart: String,

@@ -11,6 +11,7 @@ use crate::serve::pages::links;
 use crate::serve::pages::links::with_query;
 use crate::serve::problem::Problem;
 use crate::serve::site::{Site, Visit};
+use crate::serve::snapshot::Repository;
 
 const MAX_TEXT: usize = 512;
 
@@ -67,12 +68,13 @@ impl AboutTab {
             ("Images", "images"),
             ("Recommendations", "recommendations"),
         ];
-        let dependencies = chart.objects("dependencies");
+        let charts = Charts::new(visit, repository)?;
         Ok(Self {
             is_pending: metadata.is_none(),
             facts: facts(shown, &chart),
-            dependencies: dependencies
-                .map(|dependency| Dependency::new(dependency, visit, repository, prefix))
+            dependencies: chart
+                .objects("dependencies")
+                .map(|dependency| Dependency::new(dependency, &charts, prefix))
                 .collect(),
             maintainers: maintainers(shown),
             sources: sources(shown),
@@ -141,22 +143,48 @@ fn sources(shown: &Shown) -> Vec<Named> {
         .collect()
 }
 
-impl Dependency {
-    /// Links to the chart in the repository with that URL, or else in the same repository.
-    fn new(dependency: &Map<String, Value>, visit: &Visit, own: &NamespacedName, prefix: &str) -> Self {
-        let name = text(dependency, "name");
-        let repository = text(dependency, "repository");
-        let url = repository.trim_end_matches('/');
+/// The charts that the caller may see. The URLs are looked up once for all dependencies.
+struct Charts<'a> {
+    /// URL, name and charts of each repository.
+    repositories: Vec<(&'a str, &'a NamespacedName, &'a Repository)>,
+    own: (&'a NamespacedName, &'a Repository),
+}
+
+impl<'a> Charts<'a> {
+    fn new(visit: &'a Visit, own: &'a NamespacedName) -> Result<Self, Problem> {
         let records = &visit.loaded().records;
-        let of_url = visit.repositories().filter(|(name, _)| {
-            let record = records.get(name);
-            !url.is_empty() && record.is_some_and(|record| record.url.trim_end_matches('/') == url)
+        let repositories = visit.repositories().filter_map(|(name, repository)| {
+            let url = records.get(name)?.url.trim_end_matches('/');
+            Some((url, name, repository))
         });
-        let mut candidates = of_url.chain(visit.repositories().filter(|(name, _)| *name == own));
-        let link = candidates.find_map(|(repository, loaded)| {
+        Ok(Self {
+            repositories: repositories.collect(),
+            own: (own, visit.repository(own)?),
+        })
+    }
+
+    /// Returns the path of the chart in a repository with that URL, or else in the same repository.
+    fn link(&self, prefix: &str, name: &str, url: &str) -> Option<String> {
+        let url = url.trim_end_matches('/');
+        let of_url = self
+            .repositories
+            .iter()
+            .filter(|(of, ..)| !url.is_empty() && *of == url);
+        let mut candidates = of_url
+            .map(|(_, name, repository)| (*name, *repository))
+            .chain([self.own]);
+        candidates.find_map(|(repository, loaded)| {
             let chart = loaded.charts.iter().find(|chart| *chart.name == *name)?;
             Some(links::chart(prefix, "/charts", repository, &chart.chart_id))
-        });
+        })
+    }
+}
+
+impl Dependency {
+    fn new(dependency: &Map<String, Value>, charts: &Charts<'_>, prefix: &str) -> Self {
+        let name = text(dependency, "name");
+        let repository = text(dependency, "repository");
+        let link = charts.link(prefix, &name, &repository);
         Self {
             name,
             version: text(dependency, "version"),

@@ -11,7 +11,6 @@ use crate::serve::api::address::{Names, address};
 use crate::serve::api::diff::Pair;
 use crate::serve::api::files::FileName;
 use crate::serve::api::keys;
-use crate::serve::links::segment;
 use crate::serve::pages::error::sentence;
 use crate::serve::pages::shown::{Choice, choices, count, name};
 use crate::serve::pages::{Frame, PageError, large_page};
@@ -50,12 +49,18 @@ struct KeyChange {
 impl KeyChange {
     fn new(from: Option<&ValueKey>, to: Option<&ValueKey>) -> Self {
         let shown = to.or(from);
+        // Such as `1` and `"1"`, which look the same.
+        let differs_in_type = from.zip(to).is_some_and(|(from, to)| from.kind != to.kind);
         let default = |key: Option<&ValueKey>| {
-            let default = keys::default(key?)?;
-            Some(if default.is_empty() {
-                "\"\"".to_owned()
+            let key = key?;
+            let default = match keys::default(key)? {
+                empty if empty.is_empty() => "\"\"".to_owned(),
+                default => visible_lines(&default),
+            };
+            Some(if differs_in_type {
+                format!("{default} ({})", key.kind.name())
             } else {
-                visible_lines(&default)
+                default
             })
         };
         Self {
@@ -156,6 +161,16 @@ struct VersionLink {
     file_link: String,
 }
 
+impl VersionLink {
+    fn new(site: &Site, shown: &Shown) -> Self {
+        Self {
+            version: printable(&shown.version),
+            link: shown.address(site.prefix()),
+            file_link: shown.file_address(site, &FileName::Values),
+        }
+    }
+}
+
 struct DiffText {
     lines: Vec<DiffLine>,
     is_cut: bool,
@@ -200,6 +215,8 @@ pub(super) async fn show(
     let visit = site.enter(&headers, Some(&names.repository.namespace)).await?;
     let to = text_of(query.to.as_deref()).ok_or_else(|| missing("to"))?;
     let from = text_of(query.from.as_deref()).ok_or_else(|| missing("from"))?;
+    // An unknown version is a problem, also if it is the older one.
+    let older = Shown::read(&site, &visit, names.clone(), Some(from)).await?;
     let shown = Shown::read(&site, &visit, names, Some(to)).await?;
     let pair = Pair {
         address: &shown.names,
@@ -221,20 +238,11 @@ pub(super) async fn show(
         }
     };
     let chart_link = shown.chart_address(site.prefix());
-    let file = |version: &str| {
-        let (chart, version) = (shown.names.path(&site), segment(version));
-        format!("{chart}/versions/{version}/values")
-    };
-    let link = |version: &str| VersionLink {
-        version: printable(version),
-        link: format!("{chart_link}/{}", segment(version)),
-        file_link: file(version),
-    };
     let page = DiffPage {
         frame: Frame::new(&site, &visit, "catalog"),
         name: name(&shown.info.summary.name),
-        from: link(from),
-        to: link(to),
+        from: VersionLink::new(&site, &older),
+        to: VersionLink::new(&site, &shown),
         form: CompareForm::new(&shown, format!("{chart_link}/diff"), [from, to], None),
         chart_link,
         keys,
@@ -272,6 +280,16 @@ mod tests {
         let html = changed.render().unwrap();
         assert!(html.contains("&#60;b&#62;") && !html.contains("<b>"), "{html}");
         assert!(!changed.is_cut);
+        assert!(!html.contains("(integer)"), "{html}");
+    }
+
+    #[test]
+    fn types_are_named_where_they_differ() {
+        let html = changed("a: 1\n", "a: \"1\"\n").render().unwrap();
+        assert!(
+            html.contains(">1 (integer)<") && html.contains(">1 (string)<"),
+            "{html}"
+        );
     }
 
     #[test]
