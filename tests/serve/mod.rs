@@ -3,6 +3,7 @@
 pub(crate) mod access;
 mod applications;
 mod charts;
+mod compare;
 mod document;
 mod faults;
 mod files;
