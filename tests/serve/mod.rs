@@ -8,6 +8,7 @@ mod document;
 mod faults;
 mod files;
 mod helm;
+mod icons;
 mod isolation;
 mod limits;
 mod lists;
