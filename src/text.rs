@@ -1,10 +1,14 @@
-//! Sanitizing and truncating untrusted text; hexadecimal encoding; JSON as Go writes it, and its size.
+//! Sanitizing and truncating untrusted text; hexadecimal encoding; JSON as Go writes it, and its size; detection of SVGs.
+
+mod svg;
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 use serde_json::Value;
 use url::Url;
+
+pub use svg::is_svg;
 
 /// Truncates `text` to at most `limit` bytes, including an ellipsis.
 #[must_use]

@@ -1,4 +1,6 @@
-//! Icons in the chart rows, as Kubeapps' syncer writes them, and failed icons: `portolan_icons`.
+//! Raster icons in the chart rows, as Kubeapps' syncer writes them, and failed icons: `portolan_icons`.
+
+pub(super) mod svg;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use jiff::Timestamp;
@@ -36,6 +38,8 @@ impl Catalog {
                         AND p.chart_id = c.chart_id AND p.url = c.info ->> 'icon'
                     WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id IS NOT NULL
                         AND c.info ->> 'icon' <> '' AND c.info ->> 'raw_icon' IS NULL AND coalesce(p.next_try, 0) <= $3
+                        AND NOT EXISTS (SELECT 1 FROM portolan_svg_icons s WHERE s.namespace = $1 AND s.name = $2
+                            AND s.chart_id = c.chart_id AND s.url = c.info ->> 'icon')
                     ORDER BY c.chart_id LIMIT $4) AS icon) AS measured
             WHERE before < $5 ORDER BY chart_id";
         self.read("list missing icons", &name.namespace, async |connection| {

@@ -4,7 +4,7 @@
 //!  Kubeapps' tables, read by its API server          Portolan's own tables
 //!  repos ◄── charts ◄── files                        portolan_repositories ◄── portolan_syncs
 //!                                                    portolan_files, portolan_icons, portolan_kept_versions
-//!                                                    portolan_chart_metadata
+//!                                                    portolan_chart_metadata, portolan_svg_icons
 //!                                                    portolan_index_cache, portolan_chart_digests
 //!                   portolan_clusters, portolan_fences, portolan_oci_repositories, portolan_oci_tags
 //! ```

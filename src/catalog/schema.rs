@@ -36,6 +36,7 @@ const DROP_KUBEAPPS: &str = "DROP TABLE IF EXISTS files; DROP TABLE IF EXISTS ch
 /// Deletes our rows that refer to rows of Kubeapps' tables. The cached registry state stays valid.
 const DELETE_DERIVED_ROWS: &str =
     "DELETE FROM portolan_files; DELETE FROM portolan_chart_metadata; DELETE FROM portolan_icons;
+    DELETE FROM portolan_svg_icons;
     DELETE FROM portolan_kept_versions; DELETE FROM portolan_chart_digests; DELETE FROM portolan_index_cache;
     DELETE FROM portolan_stored_bytes;";
 

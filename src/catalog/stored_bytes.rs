@@ -1,12 +1,13 @@
 //! Bytes that a repository stores, and their limits: `portolan_stored_bytes`.
 //!
 //! Each write adds the size of the rows that it wrote, and subtracts the size of the replaced rows. Adding up all rows
-//! would cost more than most syncs; only the first commit and a requested sync do that. Files include Chart.yaml.
+//! would cost more than most syncs; only the first commit and a requested sync do that. Files include Chart.yaml and SVG icons.
 
 use std::ops::{Add, AddAssign};
 use std::path::Path;
 
 use super::engine::{Engine, Transaction, execute, on_engine, select};
+use super::icons::svg;
 use super::{Error, ErrorKind};
 use crate::api::NamespacedName;
 
@@ -178,7 +179,9 @@ pub(super) async fn commit(
         Some(before) if !recount => before + change,
         _ => StoredBytes {
             charts: count(tx, name, "FROM charts").await?,
-            files: count(tx, name, "FROM files").await? + count_metadata(tx, name).await?,
+            files: count(tx, name, "FROM files").await?
+                + count_metadata(tx, name).await?
+                + svg::size(tx, name, None).await?,
         },
     };
     execute!(tx, UPSERT, name, stored.charts, stored.files);
@@ -233,6 +236,23 @@ pub(super) async fn add_files(
     }
 }
 
+/// Adds the change of the size of an SVG icon, which counts as a file.
+pub(super) async fn add_svg_icon(
+    tx: &mut Transaction,
+    name: &NamespacedName,
+    change: i64,
+    limits: &StoredLimits,
+) -> Result<(), Error> {
+    const UPDATE: &str = "UPDATE portolan_stored_bytes SET files = files + $3
+        WHERE namespace = $1 AND name = $2 RETURNING charts, files";
+    let stored: Option<StoredBytes> = select!(fetch_optional, tx, UPDATE, name, change);
+    match stored {
+        Some(stored) if change > 0 => limits.check_files(tx, name, stored).await,
+        // Counted by the next commit.
+        _ => Ok(()),
+    }
+}
+
 pub(super) async fn size_of_charts(tx: &mut Transaction, name: &NamespacedName, charts: &[&str]) -> Result<i64, Error> {
     const SQLITE: &str = "SELECT coalesce(sum(octet_length(info)), 0) FROM charts
         WHERE repo_namespace = $1 AND repo_name = $2 AND chart_id IN (SELECT value FROM json_each($3))";
@@ -250,13 +270,16 @@ pub(super) async fn size_of_charts(tx: &mut Transaction, name: &NamespacedName, 
     })
 }
 
-/// Returns the size of the files and the metadata of charts, by row ID.
+/// Returns the size of the files, the metadata and the SVG icons of charts, by row ID.
 pub(super) async fn size_of_files(tx: &mut Transaction, ids: &[i64]) -> Result<i64, Error> {
     const SQLITE: &str = "SELECT (SELECT coalesce(sum(octet_length(f.info)), 0) FROM charts c JOIN files f
             ON f.repo_name = c.repo_name AND f.repo_namespace = c.repo_namespace AND f.chart_id = c.chart_id
         WHERE c.id IN (SELECT value FROM json_each($1)))
         + (SELECT coalesce(sum(octet_length(d.metadata)), 0) FROM charts c JOIN portolan_chart_metadata d
             ON d.name = c.repo_name AND d.namespace = c.repo_namespace AND d.chart_id = c.chart_id
+        WHERE c.id IN (SELECT value FROM json_each($1)))
+        + (SELECT coalesce(sum(octet_length(s.svg) + octet_length(s.url)), 0) FROM charts c JOIN portolan_svg_icons s
+            ON s.name = c.repo_name AND s.namespace = c.repo_namespace AND s.chart_id = c.chart_id
         WHERE c.id IN (SELECT value FROM json_each($1)))";
     const POSTGRES: &str = "SELECT CAST(
         (SELECT coalesce(sum(pg_column_size(f.info)), 0) FROM charts c JOIN files f
@@ -264,6 +287,9 @@ pub(super) async fn size_of_files(tx: &mut Transaction, ids: &[i64]) -> Result<i
         WHERE c.id = ANY($1))
         + (SELECT coalesce(sum(pg_column_size(d.metadata)), 0) FROM charts c JOIN portolan_chart_metadata d
             ON d.name = c.repo_name AND d.namespace = c.repo_namespace AND d.chart_id = c.chart_id
+        WHERE c.id = ANY($1))
+        + (SELECT coalesce(sum(pg_column_size(s.svg) + pg_column_size(s.url)), 0) FROM charts c JOIN portolan_svg_icons s
+            ON s.name = c.repo_name AND s.namespace = c.repo_namespace AND s.chart_id = c.chart_id
         WHERE c.id = ANY($1)) AS BIGINT)";
     Ok(match tx.executor() {
         Engine::Sqlite(connection) => {

@@ -257,7 +257,11 @@ impl Sync {
         let metrics = RepositoryMetrics::register(&mut Registry::default());
         let result = sync_completely(&Syncer::new(context.clone(), metrics.clone()), request).await?;
         Ok(AttemptResult::Synced(Box::new(Synced {
-            importer: Importer::new(context, self.content.settings(&settings.options.objects), metrics),
+            importer: Importer::new(
+                context,
+                self.content.settings(&settings.options.objects, false),
+                metrics,
+            ),
             spec,
             result,
         })))

@@ -57,8 +57,15 @@ impl Repository {
     ) -> Result<Option<Self>, Error> {
         let mut collector = Collector::new(limit);
         let mut after = String::new();
+        let svg_icons = catalog.charts_with_svg_icon(&keys.name).await?;
         loop {
-            let visit = |chart_id: &str, info: &str| collector.add(ChartSummary::decode(chart_id, info));
+            let visit = |chart_id: &str, info: &str| {
+                let mut chart = ChartSummary::decode(chart_id, info);
+                if let Some(chart) = &mut chart {
+                    chart.has_icon |= svg_icons.contains(chart_id);
+                }
+                collector.add(chart);
+            };
             match catalog.visit_page_of_charts(&keys.name, &after, visit).await? {
                 None => break,
                 Some(last) => after = last,

@@ -167,6 +167,16 @@ impl Rows {
             .await
     }
 
+    pub(super) async fn svg_icon(&self, name: &NamespacedName, chart_id: &str) -> Result<Option<Vec<u8>>, Unavailable> {
+        self.query(async { self.live.catalog().await?.svg_icon(name, chart_id).await })
+            .await
+    }
+
+    pub(super) async fn has_svg_icon(&self, name: &NamespacedName, chart_id: &str) -> Result<bool, Unavailable> {
+        self.query(async { self.live.catalog().await?.has_svg_icon(name, chart_id).await })
+            .await
+    }
+
     async fn query<T>(&self, query: impl Future<Output = Result<T, Error>>) -> Result<T, Unavailable> {
         match timeout(PATIENCE, query).await {
             Ok(Ok(result)) => Ok(result),

@@ -16,6 +16,7 @@ mod fence;
 mod files;
 mod garbage;
 mod icons;
+mod icons_svg;
 mod identity;
 mod kubeapps;
 mod query;

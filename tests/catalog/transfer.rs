@@ -26,6 +26,7 @@ const TABLES: [&str; 14] = [
     "portolan_files",
     "portolan_chart_metadata",
     "portolan_icons",
+    "portolan_svg_icons",
     "portolan_kept_versions",
     "portolan_index_cache",
     "portolan_chart_digests",
@@ -96,6 +97,7 @@ async fn filled(on: On) -> Fixture {
         .tables
         .execute(
             "INSERT INTO portolan_icons VALUES ('kubeapps', 'stable', 'stable/a', 'u', 1, 2, 'm');
+             INSERT INTO portolan_svg_icons VALUES ('kubeapps', 'stable', 'stable/a', 'https://example.com/icon.png', 'PHN2Zy8+');
              INSERT INTO portolan_kept_versions VALUES ('kubeapps', 'stable', 'stable/a', '1.0.0', 5, 9223372036854775807);
              INSERT INTO portolan_oci_repositories VALUES ('kubeapps', 'stable', 'r', 's', NULL, NULL, '2026-01-01T00:00:00Z');
              INSERT INTO portolan_oci_tags VALUES ('kubeapps', 'stable', 'r', 't', 'd', NULL, 'p', 3, NULL);
@@ -271,15 +273,16 @@ async fn an_export_of_an_earlier_schema_is_imported(#[values(On::Sqlite, On::Pos
     let source = filled(on).await;
     source
         .tables
-        .execute("DROP TABLE portolan_chart_metadata; DELETE FROM portolan_migrations WHERE version > 4")
+        .execute("DROP TABLE portolan_chart_metadata; DROP TABLE portolan_svg_icons; DELETE FROM portolan_migrations WHERE version > 4")
         .await;
     let reader = Catalog::open_read_only(&source.settings).await.unwrap();
     let export = export_of(&reader).await;
     let text = String::from_utf8(export.clone()).unwrap();
-    assert!(text.contains("\"schema\":4") && !text.contains("chart_metadata"));
+    assert!(text.contains("\"schema\":4") && !text.contains("chart_metadata") && !text.contains("svg_icons"));
     let target = Fixture::new(on).await;
     import(&target, &export, ImportMode::Empty).await.unwrap();
     assert_eq!(target.tables.count("portolan_chart_metadata").await, 0);
+    assert_eq!(target.tables.count("portolan_svg_icons").await, 0);
     let missing = wanted(&target, FilesMode::All).await;
     let last = missing.files.last().unwrap();
     assert_eq!((last.chart_id.as_str(), last.version.as_str()), ("stable/a", "2.0.0"));

@@ -10,7 +10,7 @@ use crate::support::archives::{self, Archive, Chart};
 use crate::support::portolan::{command, run};
 use crate::support::world::World;
 
-const WEB: &str = "/charts/default/stable/web";
+pub(super) const WEB: &str = "/charts/default/stable/web";
 const VALUES: &str = "# -- Number of pods\nreplicas: 1 # per zone\nimage:\n  tag: \"1.0\"\nhosts: []\n";
 const SCRIPT: &str = "<script>alert(1)</script>";
 
@@ -26,17 +26,17 @@ fn web(version: &str) -> Chart {
         .file("values.schema.json", "{\"type\": \"object\"}")
 }
 
-async fn page(serving: &Serving, path: &str) -> Answer {
+pub(super) async fn page(serving: &Serving, path: &str) -> Answer {
     serving.request(path, &[("accept", "text/html")]).await
 }
 
-async fn shown(serving: &Serving, path: &str) -> String {
+pub(super) async fn shown(serving: &Serving, path: &str) -> String {
     let answer = page(serving, path).await;
     assert_eq!(answer.status, 200, "{path}: {answer:?}");
     answer.text()
 }
 
-fn assert_has(page: &str, parts: &[&str]) {
+pub(super) fn assert_has(page: &str, parts: &[&str]) {
     for part in parts {
         assert!(page.contains(part), "{part} in {page}");
     }

@@ -3,10 +3,12 @@
 pub(crate) mod access;
 mod applications;
 mod charts;
+mod compare;
 mod document;
 mod faults;
 mod files;
 mod helm;
+mod icons;
 mod isolation;
 mod limits;
 mod lists;

@@ -156,12 +156,13 @@ async fn icons_neither_exhaust_memory_nor_cause_other_requests() {
 
     let portolan = world.run(&["--icons"]).await;
     world.until_icon("honest/harbour").await;
-    for name in bombs
-        .iter()
-        .chain(&referring)
-        .map(|(name, ..)| *name)
-        .chain(others.iter().map(|(name, _)| *name))
-    {
+    // SVGs are stored as they came, and never parsed.
+    let is_stored = |name: &str| ["laughs", "external-entity", "uses", "deep", "noise"].contains(&name);
+    let (stored, bombs): (Vec<_>, Vec<_>) = bombs.iter().map(|(name, ..)| *name).partition(|name| is_stored(name));
+    for name in stored.into_iter().chain(referring.iter().map(|(name, ..)| *name)) {
+        world.until_svg_icon(&format!("icons/{name}")).await;
+    }
+    for name in bombs.into_iter().chain(others.iter().map(|(name, _)| *name)) {
         let error = world.until_icon_of_chart_failed(&format!("icons/{name}")).await;
         assert!(
             error.contains("icon") || error.contains("exceeds the limit") || error.contains("scheme"),

@@ -206,6 +206,12 @@ impl World {
         self.until_row(statement, &format!("{chart} ")).await;
     }
 
+    /// Waits until a chart has an SVG icon.
+    async fn until_svg_icon(&self, chart: &str) {
+        let statement = "SELECT chart_id || ' ' FROM portolan_svg_icons";
+        self.until_row(statement, &format!("{chart} ")).await;
+    }
+
     /// Waits for a row with this prefix and returns the remainder.
     async fn until_row(&self, statement: &'static str, start: &str) -> String {
         eventually(SOON, &format!("a row {start:?}"), async || {

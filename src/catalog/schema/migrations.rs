@@ -57,6 +57,7 @@ pub(super) const STEPS: &[MigrationStep] = &[
         "0005_chart_metadata.sql",
         ["portolan_chart_metadata"]
     ),
+    step!(6, "svg_icons", "0006_svg_icons.sql", ["portolan_svg_icons"]),
 ];
 
 impl MigrationStep {

@@ -117,21 +117,23 @@ async fn add_retained(
     Ok(())
 }
 
-/// Deletes charts by row ID, and subtracts the size of their files. The database cascades to these; their metadata and
-/// failures are deleted here.
+/// Deletes charts by row ID, and subtracts the size of their files. The database cascades to these; their metadata,
+/// icons and failures are deleted here.
 pub(super) async fn delete_charts(
     tx: &mut Transaction,
     name: &NamespacedName,
     ids: &[i64],
     bytes: &mut StoredBytes,
 ) -> Result<u64, Error> {
-    const DELETE_DERIVED: [&str; 3] = [
+    const DELETE_DERIVED: [&str; 4] = [
         "DELETE FROM portolan_chart_metadata WHERE namespace = $1 AND name = $2 AND NOT EXISTS (SELECT 1 FROM charts c
             WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id = portolan_chart_metadata.chart_id)",
         "DELETE FROM portolan_files WHERE namespace = $1 AND name = $2 AND NOT EXISTS (SELECT 1 FROM charts c
             WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id = portolan_files.chart_id)",
         "DELETE FROM portolan_icons WHERE namespace = $1 AND name = $2 AND NOT EXISTS (SELECT 1 FROM charts c
             WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id = portolan_icons.chart_id)",
+        "DELETE FROM portolan_svg_icons WHERE namespace = $1 AND name = $2 AND NOT EXISTS (SELECT 1 FROM charts c
+            WHERE c.repo_namespace = $1 AND c.repo_name = $2 AND c.chart_id = portolan_svg_icons.chart_id)",
     ];
     let mut deleted = 0;
     for ids in ids.chunks(DELETE_BATCH) {

@@ -4,14 +4,16 @@ use crate::api::NamespacedName;
 use crate::catalog::cluster::MAX_AGE;
 use crate::catalog::engine::{Connection, Engine, Transaction, execute, on_engine, select, sql};
 use crate::catalog::files::metadata;
+use crate::catalog::icons::svg;
 use crate::catalog::{Catalog, Error, HISTORY_LIMIT, StoredBytes, record, stored_bytes};
 
 /// Delete the rows of a repository in our tables. The history follows the record.
-pub(in crate::catalog) const REPOSITORY_STATEMENTS: [&str; 10] = [
+pub(in crate::catalog) const REPOSITORY_STATEMENTS: [&str; 11] = [
     "DELETE FROM portolan_repositories WHERE namespace = $1 AND name = $2",
     "DELETE FROM portolan_files WHERE namespace = $1 AND name = $2",
     "DELETE FROM portolan_chart_metadata WHERE namespace = $1 AND name = $2",
     "DELETE FROM portolan_icons WHERE namespace = $1 AND name = $2",
+    "DELETE FROM portolan_svg_icons WHERE namespace = $1 AND name = $2",
     "DELETE FROM portolan_kept_versions WHERE namespace = $1 AND name = $2",
     "DELETE FROM portolan_index_cache WHERE namespace = $1 AND name = $2",
     "DELETE FROM portolan_chart_digests WHERE namespace = $1 AND name = $2",
@@ -23,8 +25,8 @@ pub(in crate::catalog) const REPOSITORY_STATEMENTS: [&str; 10] = [
 const FILES_BATCH: i64 = 1000;
 
 impl Catalog {
-    /// Deletes files of versions that their chart does not have, and metadata without files. Returns the number of files;
-    /// with `dry_run` they stay.
+    /// Deletes files of versions that their chart does not have, metadata without files, and SVG icons without a chart. Returns
+    /// the number of files; with `dry_run` they stay.
     pub async fn collect_files(&self, name: &NamespacedName, dry_run: bool) -> Result<u64, Error> {
         const OPERATION: &str = "delete files without a version";
         let mut collected = 0;
@@ -33,11 +35,12 @@ impl Catalog {
                 let statement = sql!(connection, "files_without_version.sql");
                 let rows: Vec<(i64, i64)> = select!(fetch_all, connection, statement, name, i64::MAX);
                 let stray: Vec<(String,)> = select!(fetch_all, connection, metadata::SELECT_STRAY, name);
-                Ok((rows.len() as u64, !stray.is_empty()))
+                let stray_icons: Vec<(String,)> = select!(fetch_all, connection, svg::SELECT_STRAY, name);
+                Ok((rows.len() as u64, !stray.is_empty() || !stray_icons.is_empty()))
             });
             // A read first: a transaction without changes would still wait for the writer of SQLite.
-            let (count, has_stray_metadata) = counting.await?;
-            if dry_run || (count == 0 && !has_stray_metadata) {
+            let (count, has_stray) = counting.await?;
+            if dry_run || (count == 0 && !has_stray) {
                 return Ok(collected + count);
             }
             let deleted = self
@@ -120,10 +123,10 @@ async fn delete_files(tx: &mut Transaction, name: &NamespacedName) -> Result<u64
             query.bind(&ids).execute(connection).await?.rows_affected()
         }
     };
-    let metadata_bytes = metadata::delete_stray(tx, name).await?;
+    let derived_bytes = metadata::delete_stray(tx, name).await? + svg::delete_stray(tx, name).await?;
     let change = StoredBytes {
         charts: 0,
-        files: -sizes.iter().sum::<i64>() - metadata_bytes,
+        files: -sizes.iter().sum::<i64>() - derived_bytes,
     };
     stored_bytes::add(tx, name, change).await?;
     Ok(deleted)
@@ -132,7 +135,7 @@ async fn delete_files(tx: &mut Transaction, name: &NamespacedName) -> Result<u64
 async fn stray_names(connection: &mut Connection) -> Result<Vec<NamespacedName>, Error> {
     const SELECT: &str = "SELECT namespace, name FROM (
             SELECT namespace, name FROM portolan_files UNION SELECT namespace, name FROM portolan_chart_metadata
-            UNION SELECT namespace, name FROM portolan_icons
+            UNION SELECT namespace, name FROM portolan_icons UNION SELECT namespace, name FROM portolan_svg_icons
             UNION SELECT namespace, name FROM portolan_kept_versions UNION SELECT namespace, name FROM portolan_index_cache
             UNION SELECT namespace, name FROM portolan_chart_digests UNION SELECT namespace, name FROM portolan_oci_tags
             UNION SELECT namespace, name FROM portolan_oci_repositories

@@ -179,6 +179,20 @@ pub(super) const TABLES: &[Table] = &[
             ("message", Text),
         ],
     ),
+    Table {
+        since: 6,
+        ..keyed(
+            "portolan_svg_icons",
+            3,
+            &[
+                ("namespace", Text),
+                ("name", Text),
+                ("chart_id", Text),
+                ("url", Text),
+                ("svg", Text),
+            ],
+        )
+    },
     keyed(
         "portolan_kept_versions",
         4,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::non_empty;
-use super::parse::{bytes, positive_duration};
+use super::parse::{boolean, bytes, positive_duration};
 use super::resources::ResourceFlags;
 use crate::budget::Budgets;
 use crate::catalog::FilesMode;
@@ -155,9 +155,10 @@ pub struct ContentFlags {
     /// Maximum size of a chart archive in bytes; ten times as much when unpacked
     #[arg(long, value_name = "BYTES", default_value = "20Mi", value_parser = bytes)]
     pub archive_max_bytes: u64,
-    /// Store raster icons as PNG images of 160 pixels; Kubeapps uses the icons' URLs and does not need this
-    #[arg(long)]
-    pub icons: bool,
+    /// Store raster icons as PNG images of 160 pixels, and SVG icons up to 128 KiB as they are (default: true if this process
+    /// serves the catalog); Kubeapps uses the icons' URLs and does not need this
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
+    pub icons: Option<bool>,
     /// Keep chart versions for this long after they disappear from the index
     #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
     pub keep_removed_versions: Option<Duration>,
@@ -191,10 +192,11 @@ impl From<ChartFilesChoice> for FilesMode {
 }
 
 impl ContentFlags {
-    pub fn settings(&self, objects: &ObjectLimits) -> chart_files::FilesSettings {
+    /// `serves` is true if pages of this process show the icons.
+    pub fn settings(&self, objects: &ObjectLimits, serves: bool) -> chart_files::FilesSettings {
         chart_files::FilesSettings {
             mode: self.chart_files.into(),
-            icons: self.icons,
+            icons: self.icons.unwrap_or(serves),
             archive: archive::ArchiveLimits {
                 packed_bytes: self.archive_max_bytes,
                 unpacked_bytes: self.archive_max_bytes.saturating_mul(10),

@@ -151,7 +151,7 @@ impl Run {
                 ),
             },
             kubeapps_namespace,
-            chart_files: self.content.settings(&sync.objects),
+            chart_files: self.content.settings(&sync.objects, self.serves_catalog()),
             sync,
             import_after_sync: !syncing.once,
             allowed_directories: self.allow_file_root.clone(),

@@ -9,6 +9,12 @@ use crate::manager::archives::ArchiveOptions;
 use crate::manager::{CatalogAddress, CatalogOptions};
 
 impl Run {
+    pub(super) fn serves_catalog(&self) -> bool {
+        let address = self.serve.as_deref().map(str::trim);
+        let is_on = address.map_or(self.manifests.is_some(), |address| !address.is_empty());
+        is_on && !self.syncing.once
+    }
+
     /// Returns the options of the server. A directory of manifests is served unless `--serve` is empty, a cluster only with it.
     pub(super) fn catalog_server(
         &self,
@@ -111,6 +117,23 @@ mod tests {
             &["--serve="],
         ] {
             assert_eq!(address(off), None, "{off:?}");
+        }
+    }
+
+    #[test]
+    fn icons_are_stored_where_the_catalog_is_served_unless_a_flag_says_otherwise() {
+        for (flags, expected) in [
+            (&["--serve=:8090"][..], true),
+            (&["--serve=:8090", "--icons=false"][..], false),
+            (&["--manifests=."][..], true),
+            (&["--manifests=.", "--serve="][..], false),
+            (&["--manifests=.", "--once"][..], false),
+            (&["--manifests=.", "--once", "--icons"][..], true),
+            (&[][..], false),
+        ] {
+            let arguments = ["test", "--apiserver=http://x"].iter().chain(flags);
+            let options = Test::try_parse_from(arguments).unwrap().run.options().unwrap();
+            assert_eq!(options.apprepository.unwrap().chart_files.icons, expected, "{flags:?}");
         }
     }
 

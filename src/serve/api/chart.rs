@@ -174,7 +174,16 @@ pub(in crate::serve) fn public(text: &str) -> String {
 pub(super) async fn show(State(site): State<Site>, headers: HeaderMap, names: Names) -> Result<Response, Problem> {
     let address = address(names)?;
     negotiate(&headers, &[JSON])?;
-    let Decoded { value: decoded, memory } = address.read(&site, &headers).await?;
+    let Decoded {
+        value: mut decoded,
+        memory,
+    } = address.read(&site, &headers).await?;
+    let summary = &mut decoded.summary;
+    summary.has_icon = summary.has_icon
+        || site
+            .rows()
+            .has_svg_icon(&address.repository, &address.chart_id())
+            .await?;
     let row = &decoded.row;
     let public_of = |url: &Option<String>| url.as_deref().map(public).unwrap_or_default();
     let chart = Chart {

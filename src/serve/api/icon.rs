@@ -12,12 +12,11 @@ use super::address::{Names, address};
 use crate::serve::problem::Problem;
 use crate::serve::respond::{Content, negotiate, send};
 use crate::serve::site::Site;
+use crate::text::is_svg;
 
 const SVG: &str = "image/svg+xml";
 /// Scripts of an SVG don't run, also if it is opened as a page.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; sandbox";
-/// The start of an SVG in which its first element is looked for.
-const SVG_START: usize = 4096;
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -44,15 +43,6 @@ fn media_type(icon: &[u8]) -> Option<&'static str> {
     }
 }
 
-fn is_svg(icon: &[u8]) -> bool {
-    let start = icon.strip_prefix(b"\xef\xbb\xbf").unwrap_or(icon).trim_ascii_start();
-    let start = start.get(..SVG_START).unwrap_or(start);
-    let is_markup = [&b"<svg"[..], b"<?xml", b"<!--", b"<!DOCTYPE svg"]
-        .iter()
-        .any(|prefix| start.starts_with(prefix));
-    is_markup && start.windows(4).any(|tag| tag == b"<svg")
-}
-
 /// Returns an image of the first letter or digit of a name.
 fn letter(name: &str) -> String {
     let letter = name.chars().find(|c| c.is_alphanumeric());
@@ -66,8 +56,15 @@ fn letter(name: &str) -> String {
 pub(super) async fn show(State(site): State<Site>, headers: HeaderMap, names: Names) -> Result<Response, Problem> {
     let address = address(names)?;
     let icon = address.decode(&site, &headers, decode).await?;
-    let (body, media_type) = match media_type(&icon.value) {
-        Some(media_type) => (icon.value, media_type),
+    let image = match media_type(&icon.value) {
+        Some(media_type) => Some((icon.value, media_type)),
+        None => {
+            let svg = site.rows().svg_icon(&address.repository, &address.chart_id()).await?;
+            svg.filter(|svg| is_svg(svg)).map(|svg| (svg, SVG))
+        }
+    };
+    let (body, media_type) = match image {
+        Some(image) => image,
         None => {
             // `%2F` precedes the last part of a name.
             let name = address.chart.rsplit("%2F").next().unwrap_or_default();

@@ -118,7 +118,7 @@ impl Indexes {
                     let rendering = self.start(Arc::clone(live), budgets.clone(), request);
                     state.entries.remove(&name);
                     if state.entries.len() >= MAX_INDEXES {
-                        state.make_room(&name.namespace);
+                        state.make_place();
                     }
                     let entry = IndexEntry {
                         etag,
@@ -188,6 +188,17 @@ impl State {
     /// is none.
     fn make_room(&mut self, namespace: &str) -> bool {
         self.drop_oldest(|name| name.namespace == namespace) || self.drop_oldest(|_| true)
+    }
+
+    /// Drops an index of the namespace that has most of them, so that others keep theirs.
+    fn make_place(&mut self) -> bool {
+        let mut counts = HashMap::<&str, usize>::new();
+        for name in self.entries.keys() {
+            *counts.entry(&name.namespace).or_default() += 1;
+        }
+        let largest = counts.into_iter().max_by_key(|(_, count)| *count);
+        let largest = largest.map(|(namespace, _)| namespace.to_owned());
+        largest.is_some_and(|largest| self.drop_oldest(|name| name.namespace == largest)) || self.drop_oldest(|_| true)
     }
 
     fn drop_oldest(&mut self, may_drop: impl Fn(&NamespacedName) -> bool) -> bool {
@@ -267,5 +278,17 @@ mod tests {
         assert!(!state.entries.contains_key(&NamespacedName::new("team-a", "b")));
         assert!(state.make_room("team-c") && !state.entries.contains_key(&oldest));
         assert_eq!(state.entries.len(), 2);
+    }
+
+    #[test]
+    fn a_namespace_with_many_indexes_takes_no_place_of_others() {
+        let mut state = State::default();
+        for (namespace, name, last_use) in [("team-b", "a", 0), ("team-a", "a", 1), ("team-a", "b", 2)] {
+            let name = NamespacedName::new(namespace, name);
+            state.entries.insert(name, entry(last_use, Err(RenderError::TooLarge)));
+        }
+        assert!(state.make_place());
+        assert!(state.entries.contains_key(&NamespacedName::new("team-b", "a")));
+        assert!(!state.entries.contains_key(&NamespacedName::new("team-a", "a")));
     }
 }

@@ -125,11 +125,16 @@ impl<'a> SpoolWriter<'a> {
                     self.charge.spool.absorb(spool);
                     self.charge.indexes.absorb(indexes);
                 }
-                None if (self.make_room)(self.namespace) => {}
+                None if self.may_grow() && (self.make_room)(self.namespace) => {}
                 None => return Err(RenderError::SpoolFull),
             }
         }
         Ok(())
+    }
+
+    /// Returns false if the index is larger than a share, and never fits, however many others are dropped.
+    fn may_grow(&self) -> bool {
+        self.charge.indexes.amount() + STEP <= self.spool.indexes.share()
     }
 }
 
@@ -267,6 +272,16 @@ mod tests {
         writer.write_all(&vec![0; 512 << 10]).unwrap();
         assert!(held.lock().unwrap().len() < 2);
         let error = writer.write_all(&vec![0; 512 << 10]).unwrap_err();
+        assert_eq!(error.downcast::<RenderError>().unwrap(), RenderError::SpoolFull);
+    }
+
+    #[test]
+    fn no_other_is_dropped_for_an_index_that_never_fits() {
+        let spool = spool(8 * STEP);
+        let make_room = |_: &str| -> bool { panic!("another index was dropped") };
+        let mut writer = SpoolWriter::new(&spool, "team-a", &make_room).unwrap();
+        writer.write_all(&vec![0; 512 << 10]).unwrap();
+        let error = writer.write_all(&[0]).unwrap_err();
         assert_eq!(error.downcast::<RenderError>().unwrap(), RenderError::SpoolFull);
     }
 }

@@ -100,3 +100,23 @@ async fn an_archive_without_digest_is_served_with_a_warning() {
     assert_eq!((answer.status, &answer.body), (200, &archive.bytes));
     assert!(answer.header("warning").starts_with("299 "), "{answer:?}");
 }
+
+#[tokio::test]
+async fn stored_urls_get_no_credentials_of_a_repository_that_was_changed_or_deleted() {
+    let world = World::new().await;
+    let url = world.database_url();
+    let archive = chart("harbour", "1.0.0");
+    require_credentials(&world);
+    declare(&world, std::slice::from_ref(&archive), AUTH);
+    sync(&world, &url).await;
+    let fetched = world.server.count("/stable/harbour-1.0.0.tgz");
+    let serving = serve(&world, &url, &[PROXY]).await;
+
+    world.declare("stable", &world.server.url("/moved"), AUTH);
+    let changed = get(&serving, &archive_path(&archive)).await.problem(502);
+    assert!(changed.ends_with("RepositoryChanged"), "{changed}");
+    std::fs::remove_file(world.directory.join("manifests/stable.yaml")).unwrap();
+    let deleted = get(&serving, &archive_path(&archive)).await.problem(502);
+    assert!(deleted.ends_with("RepositoryNotFound"), "{deleted}");
+    assert_eq!(world.server.count("/stable/harbour-1.0.0.tgz"), fetched);
+}

@@ -1,16 +1,12 @@
-//! Fetches one icon and converts it to a small PNG.
+//! Fetches one icon and converts it to the form in which it is stored.
 
 use std::io::Read;
-use std::time::Duration;
 
 use super::archive::{DISK_FULL_PAUSE, ImportError};
-use super::icon_decoder::{self as icon, IconError, IconLimits};
+use super::icon_decoder::{self as icon, Icon, IconError, IconLimits};
 use crate::budget::Budgets;
 use crate::catalog::MissingIcon;
 use crate::http::{self as fetch, Body, Fetcher, Request, Response};
-
-/// Pause before an SVG is fetched again; SVGs are not stored.
-const SVG_RETRY: Duration = Duration::from_hours(24);
 
 pub(super) struct IconFetcher<'a> {
     pub(super) session: &'a Fetcher,
@@ -22,20 +18,20 @@ pub(super) struct IconFetcher<'a> {
 
 enum FetchedIcon {
     DataUrl(String),
-    Body { content_type: Option<String>, body: Body },
+    Body(Body),
 }
 
 impl IconFetcher<'_> {
-    pub(super) async fn png(&self, missing: &MissingIcon) -> Result<Vec<u8>, ImportError> {
+    pub(super) async fn icon(&self, missing: &MissingIcon) -> Result<Icon, ImportError> {
         let (limits, fetched) = (self.limits, self.fetch(missing).await?);
         let memory = icon::COPIES * fetched.bytes() + limits.memory();
         let decoding = self.budgets.run(self.namespace, memory, move || {
-            let (content_type, bytes) = fetched.read(&limits)?;
-            icon::png(&bytes, content_type.as_deref(), &limits).map_err(ImportError::from)
+            let bytes = fetched.read(&limits)?;
+            icon::read(bytes, &limits).map_err(ImportError::from)
         });
-        // The small PNG is not counted.
-        let (png, _) = decoding.await?;
-        png
+        // The small icon is not counted.
+        let (icon, _) = decoding.await?;
+        icon
     }
 
     async fn fetch(&self, missing: &MissingIcon) -> Result<FetchedIcon, ImportError> {
@@ -47,12 +43,8 @@ impl IconFetcher<'_> {
             max_bytes: self.limits.bytes as u64,
             ..self.fetch_limits
         };
-        let Response { headers, body, .. } = self.session.send(&Request::new(url), &bounds).await?;
-        let content_type = headers.get("content-type").and_then(|value| value.to_str().ok());
-        Ok(FetchedIcon::Body {
-            content_type: content_type.map(str::to_owned),
-            body,
-        })
+        let Response { body, .. } = self.session.send(&Request::new(url), &bounds).await?;
+        Ok(FetchedIcon::Body(body))
     }
 }
 
@@ -60,14 +52,14 @@ impl FetchedIcon {
     fn bytes(&self) -> u64 {
         match self {
             Self::DataUrl(url) => url.len() as u64,
-            Self::Body { body, .. } => body.bytes,
+            Self::Body(body) => body.bytes,
         }
     }
 
-    fn read(self, limits: &IconLimits) -> Result<(Option<String>, Vec<u8>), ImportError> {
+    fn read(self, limits: &IconLimits) -> Result<Vec<u8>, ImportError> {
         match self {
-            Self::DataUrl(url) => Ok(icon::data_url(&url, limits.bytes)?),
-            Self::Body { content_type, body } => Ok((content_type, read_all(body.bytes, body.into_reader())?)),
+            Self::DataUrl(url) => Ok(icon::data_url(&url, limits.bytes)?.1),
+            Self::Body(body) => read_all(body.bytes, body.into_reader()),
         }
     }
 }
@@ -83,7 +75,7 @@ impl From<IconError> for ImportError {
     fn from(error: IconError) -> Self {
         Self::Failed {
             message: error.to_string(),
-            retry_after: (error == IconError::Svg).then_some(SVG_RETRY),
+            retry_after: None,
         }
     }
 }

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use super::FilesSettings;
 use super::archive::{Archive, ArchiveFetcher, BUSY_PAUSE, ImportError};
 use super::icon::IconFetcher;
+use super::icon_decoder::Icon;
 use super::turn::{self, Deferred, FetchResult};
 use crate::api::{Files, NamespacedName, SkippedEntry};
 use crate::catalog::{self, ChangedCharts, ErrorKind, FilesMode, FilesResult, MissingFiles, MissingIcon, SaveOutcome};
@@ -127,7 +128,11 @@ impl Importer {
         let Ok(session) = self.session(spec).await else {
             return Ok(BatchOutcome::Done(Some(Timestamp::now() + SECRET_ERROR_PAUSE)));
         };
-        let mut deferred = match self.import_files(spec, uid, &session, worklist).await {
+        let mut imported = self.import_files(spec, uid, &session, worklist).await;
+        if matches!(imported, Ok(None)) && worklist.files.is_empty() {
+            imported = self.import_icons(spec, uid, &session, worklist).await;
+        }
+        let deferred = match imported {
             Err(error) if matches!(error.kind(), ErrorKind::QuotaExceeded { .. }) => {
                 let warning = worklist.warning.take();
                 *worklist = Worklist {
@@ -138,9 +143,6 @@ impl Importer {
             }
             deferred => deferred?,
         };
-        if deferred.is_none() && worklist.files.is_empty() {
-            deferred = self.import_icons(spec, uid, &session, worklist).await?;
-        }
         Ok(deferred.map_or(BatchOutcome::More, BatchOutcome::Deferred))
     }
 
@@ -314,9 +316,9 @@ impl Importer {
             fetch_limits: self.context.fetch_limits,
         };
         let fetch = |missing: MissingIcon| async move {
-            match icons.png(&missing).await {
+            match icons.icon(&missing).await {
                 Err(ImportError::Deferred(pause)) => FetchResult::Deferred((missing, pause)),
-                Ok(png) => FetchResult::Ready((missing, Ok(png)), 0),
+                Ok(icon) => FetchResult::Ready((missing, Ok(icon)), 0),
                 Err(ImportError::Failed { message, retry_after }) => {
                     tracing::debug!(chart = %printable(&missing.chart_id), error = %printable(&message), "failed to import icon");
                     let next_try = next_try(missing.tries, retry_after);
@@ -329,7 +331,8 @@ impl Importer {
             for (missing, result) in group {
                 // Icons that are gone are not written.
                 let _: SaveOutcome = match result {
-                    Ok(png) => catalog.save_icon(name, uid, &missing, &png).await?,
+                    Ok(Icon::Png(png)) => catalog.save_icon(name, uid, &missing, &png).await?,
+                    Ok(Icon::Svg(svg)) => catalog.save_svg_icon(name, uid, &missing, &svg).await?,
                     Err((message, next_try)) => {
                         catalog
                             .record_icon_failure(name, uid, &missing, &message, next_try)
@@ -343,8 +346,8 @@ impl Importer {
     }
 }
 
-/// The PNG of an icon, or the reason of the failure and the time of the next try.
-type IconResult = (MissingIcon, Result<Vec<u8>, (String, Timestamp)>);
+/// An icon, or the reason of the failure and the time of the next try.
+type IconResult = (MissingIcon, Result<Icon, (String, Timestamp)>);
 
 enum FetchedArchive {
     Archive(Archive),

@@ -59,9 +59,9 @@ impl AboutTab {
             .await?;
         let chart = Annotations::of(metadata.as_ref().map(|metadata| metadata.json.as_str()));
         let prefix = site.prefix();
-        let keyword = |keyword: &Box<str>| Named {
+        let keyword = |keyword: &str| Named {
             name: line(keyword, MAX_TEXT),
-            link: Some(with_query(&format!("{prefix}/"), [("q", &**keyword)])),
+            link: Some(with_query(&format!("{prefix}/"), [("q", keyword)])),
         };
         let lists = [
             ("Links", "links"),
@@ -78,7 +78,7 @@ impl AboutTab {
                 .collect(),
             maintainers: maintainers(shown),
             sources: sources(shown),
-            keywords: shown.info.summary.keywords.iter().map(keyword).collect(),
+            keywords: shown.info.summary.keywords.iter().map(|word| keyword(word)).collect(),
             lists: lists
                 .into_iter()
                 .filter_map(|(title, name)| Some((title, chart.list(name)?)))

@@ -61,6 +61,7 @@ impl Header {
         let metadata = metadata.and_then(|metadata| serde_json::from_str::<ChartYaml>(&metadata.json).ok());
         let loaded = visit.repository(repository)?;
         let summary = &shown.info.summary;
+        let has_icon = summary.has_icon || site.rows().has_svg_icon(repository, &chart_id).await?;
         let icon = || {
             let chart = links::chart(prefix, "/api/v1/charts", repository, &chart_id);
             format!("{chart}/icon")
@@ -78,7 +79,7 @@ impl Header {
         let versions = shown.versions.iter().map(|line| line.version.clone());
         Ok(Self {
             name: name(&summary.name),
-            icon: summary.has_icon.then(icon),
+            icon: has_icon.then(icon),
             letter: letter(&summary.name),
             description: printable(&summary.description),
             version: printable(&shown.version),

@@ -2,12 +2,10 @@ use crate::text::{printable, truncate};
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum IconError {
-    #[error("not an icon: {0}; the chart's icon must be the URL of a PNG, JPEG, GIF, TIFF, BMP or WebP image")]
+    #[error("not an icon: {0}; the chart's icon must be the URL of a PNG, JPEG, GIF, TIFF, BMP, WebP or SVG image")]
     NotAnIcon(&'static str),
     #[error("the icon exceeds {limit} {what}")]
     TooLarge { what: &'static str, limit: u64 },
-    #[error("SVG icons are not stored, the chart keeps the URL")]
-    Svg,
     #[error("invalid icon: {0}")]
     Damaged(String),
     #[error("invalid data URL of the icon: {0}")]

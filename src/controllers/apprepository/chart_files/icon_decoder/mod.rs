@@ -1,4 +1,4 @@
-//! Converts icons to small PNGs. Dimensions are checked before decoding. SVGs are not stored.
+//! Converts icons to small PNGs. Dimensions are checked before decoding. SVGs stay as they are.
 
 mod data_url;
 mod error;
@@ -11,6 +11,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub use data_url::data_url;
 pub use error::IconError;
 
+use crate::text::is_svg;
+
 /// Copies of the file in memory: the file, one in the decoder, and the text of a `data:` URL.
 pub const COPIES: u64 = 3;
 
@@ -18,6 +20,9 @@ const BYTES_PER_PIXEL: u64 = 12;
 
 /// Maximum width and height of a stored icon, as in Kubeapps.
 const SIDE: u32 = 160;
+
+/// Maximum size of an SVG.
+const SVG_BYTES: usize = 128 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IconLimits {
@@ -61,42 +66,45 @@ impl IconLimits {
     }
 }
 
+/// An icon in the form in which it is stored.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Icon {
+    Png(Vec<u8>),
+    /// As it came: browsers show it as an image, in which nothing runs and nothing is loaded.
+    Svg(Vec<u8>),
+}
+
+/// Detects the format of an icon from its content, and converts raster images by [`png`].
+pub fn read(bytes: Vec<u8>, limits: &IconLimits) -> Result<Icon, IconError> {
+    if !is_svg(&bytes) {
+        return png(&bytes, limits).map(Icon::Png);
+    }
+    if bytes.len() > SVG_BYTES {
+        return Err(IconError::too_large("bytes as an SVG", SVG_BYTES as u64));
+    }
+    Ok(Icon::Svg(bytes))
+}
+
 /// Converts an icon to a PNG of at most 160 x 160 pixels. Larger images are scaled down, smaller ones stay. The format
 /// is detected from the first bytes: PNG, JPEG, GIF (first frame), TIFF, BMP or WebP.
-pub fn png(bytes: &[u8], content_type: Option<&str>, limits: &IconLimits) -> Result<Vec<u8>, IconError> {
+pub fn png(bytes: &[u8], limits: &IconLimits) -> Result<Vec<u8>, IconError> {
     if bytes.len() > limits.bytes {
         return Err(IconError::too_large("bytes", limits.bytes as u64));
     }
     let Some(format) = raster::format(bytes) else {
-        return Err(unsupported(bytes, content_type));
+        return Err(IconError::NotAnIcon(describe(bytes)));
     };
     // Decoders panic on some invalid input; a hostile icon must not fail other work.
     catch_unwind(AssertUnwindSafe(|| raster::png(bytes, format, limits)))
         .unwrap_or_else(|_| Err(IconError::damaged("decoder panicked")))
 }
 
-fn unsupported(bytes: &[u8], content_type: Option<&str>) -> IconError {
+fn describe(bytes: &[u8]) -> &'static str {
     if bytes.is_empty() {
-        return IconError::NotAnIcon("the response is empty");
-    }
-    if is_svg(bytes, content_type) {
-        return IconError::Svg;
-    }
-    IconError::NotAnIcon(if bytes.trim_ascii_start().starts_with(b"<") {
+        "the response is empty"
+    } else if bytes.trim_ascii_start().starts_with(b"<") {
         "the response is an HTML or XML page"
     } else {
         "unknown image format"
-    })
-}
-
-fn is_svg(bytes: &[u8], content_type: Option<&str>) -> bool {
-    const BEGINNING: usize = 4096;
-    if content_type.is_some_and(|value| value.to_ascii_lowercase().contains("image/svg")) {
-        return true;
     }
-    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes).trim_ascii_start();
-    let beginning = &bytes[..bytes.len().min(BEGINNING)];
-    let begins_with = |starts: &[&[u8]]| starts.iter().any(|start| beginning.starts_with(start));
-    begins_with(&[b"<svg", b"<!DOCTYPE svg"])
-        || begins_with(&[b"<?xml", b"<!--"]) && beginning.windows(4).any(|window| window == b"<svg")
 }
