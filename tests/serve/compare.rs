@@ -18,6 +18,7 @@ fn charts() -> Vec<Archive> {
         "artifacthub.io/license": "Apache-2.0",
         "artifacthub.io/links": format!("- name: Guide\n  url: https://docs.example/web\n- name: {HOSTILE}\n  url: javascript:alert(1)\n"),
         "artifacthub.io/images": "[not yaml",
+        "artifacthub.io/operator": "true",
         "category": HOSTILE,
     });
     let dependencies = json!([
@@ -100,6 +101,7 @@ async fn chart_yaml_is_shown_with_links_to_charts_of_the_catalog(#[values(On::Sq
             "<a href=\"https://docs.example/web\" rel=\"nofollow noopener noreferrer\">Guide</a>",
             "<a href=\"https://code.example/web\"",
             "<pre class=\"code\">[not yaml</pre>",
+            "<dt>artifacthub.io/operator</dt><dd>true</dd>",
             "&#60;script&#62;alert(1)&#60;/script&#62;",
         ],
     );
@@ -136,6 +138,7 @@ async fn what_can_not_be_compared_is_said() {
     );
     for (query, status) in [
         ("from=1.0.0&to=9.9.9", 404),
+        ("from=9.9.9&to=1.0.0", 404),
         ("from=1.0.0", 400),
         ("to=1.0.0", 400),
         ("from=1&from=2&to=1.0.0", 400),
