@@ -9,3 +9,6 @@ CREATE TABLE portolan_svg_icons (
     svg       TEXT NOT NULL,
     PRIMARY KEY (namespace, name, chart_id)
 );
+
+-- Earlier releases recorded SVG icons as failures of the next day. They are due now.
+DELETE FROM portolan_icons WHERE message = 'SVG icons are not stored, the chart keeps the URL';

@@ -7,7 +7,7 @@ use super::{Catalog, Error};
 use crate::api::NamespacedName;
 
 /// Rows of a page. Each may have many MiB.
-const PAGE_ROWS: i64 = 256;
+pub(super) const PAGE_ROWS: i64 = 256;
 
 impl Catalog {
     /// Passes `chart_id` and `info` of the next charts of a repository to `visit`, with one row in memory. The first page follows

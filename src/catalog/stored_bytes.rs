@@ -181,7 +181,7 @@ pub(super) async fn commit(
             charts: count(tx, name, "FROM charts").await?,
             files: count(tx, name, "FROM files").await?
                 + count_metadata(tx, name).await?
-                + svg::size(tx, name, None).await?,
+                + svg::total_size(tx, name).await?,
         },
     };
     execute!(tx, UPSERT, name, stored.charts, stored.files);

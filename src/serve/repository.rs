@@ -57,8 +57,8 @@ impl Repository {
     ) -> Result<Option<Self>, Error> {
         let mut collector = Collector::new(limit);
         let mut after = String::new();
-        let svg_icons = catalog.charts_with_svg_icon(&keys.name).await?;
         loop {
+            let svg_icons = catalog.charts_with_svg_icon(&keys.name, &after).await?;
             let visit = |chart_id: &str, info: &str| {
                 let mut chart = ChartSummary::decode(chart_id, info);
                 if let Some(chart) = &mut chart {

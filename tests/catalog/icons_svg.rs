@@ -1,9 +1,9 @@
 //! SVG icons in a table of their own.
 
-use portolan::catalog::{Catalog, Fence, SaveOutcome};
+use portolan::catalog::{Catalog, ErrorKind, Fence, SaveOutcome, StorageLimits, SyncCommit};
 use rstest::rstest;
 
-use super::{Fixture, On, at, chart, repository, search::snapshot};
+use super::{Fixture, On, at, chart, repository, rows, search::snapshot};
 
 const SVG: &[u8] = b"<svg onload='alert(1)'>\xff\0</svg>";
 const BYTES: &str = "SELECT CAST(sum(files) AS BIGINT) FROM portolan_stored_bytes";
@@ -75,7 +75,8 @@ async fn an_svg_counts_while_its_url_is_unchanged_and_is_collected_afterwards(
     fixture.sync(vec![other]).await;
     assert_eq!(catalog.svg_icon(&repository(), "stable/a").await.unwrap(), None);
     assert!(!catalog.has_svg_icon(&repository(), "stable/a").await.unwrap());
-    assert!(catalog.charts_with_svg_icon(&repository()).await.unwrap().is_empty());
+    let with_icon = catalog.charts_with_svg_icon(&repository(), "").await;
+    assert!(with_icon.unwrap().is_empty());
     assert_eq!(catalog.missing_icons(&repository(), at(0), 10).await.unwrap().len(), 1);
     catalog.collect_files(&repository(), true).await.unwrap();
     assert_eq!(stored(&fixture).await.len(), 1);
@@ -126,4 +127,88 @@ async fn a_database_of_an_earlier_release_has_no_svgs(#[values(On::Sqlite, On::P
     assert_eq!(snapshot(&reader).await.charts().count(), 1);
     let upgraded = Catalog::open(&fixture.settings).await.unwrap();
     assert!(!upgraded.has_svg_icon(&repository(), "stable/a").await.unwrap());
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_upgrade_makes_svgs_due_that_an_earlier_release_refused(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("a", &["1.0.0"]), chart("b", &["1.0.0"])]).await;
+    let missing = fixture.catalog.missing_icons(&repository(), at(0), 10).await.unwrap();
+    let messages = [
+        "SVG icons are not stored, the chart keeps the URL",
+        "unknown image format",
+    ];
+    for (icon, message) in missing.iter().zip(messages) {
+        let recorded = fixture
+            .catalog
+            .record_icon_failure(&repository(), "uid-1", icon, message, at(60));
+        assert_eq!(recorded.await.unwrap(), SaveOutcome::Written);
+    }
+    fixture
+        .tables
+        .execute("DROP TABLE portolan_svg_icons; DELETE FROM portolan_migrations WHERE version > 5")
+        .await;
+    let upgraded = Catalog::open(&fixture.settings).await.unwrap();
+    let due = upgraded.missing_icons(&repository(), at(0), 10).await.unwrap();
+    assert_eq!(due.iter().map(|icon| &*icon.chart_id).collect::<Vec<_>>(), ["stable/a"]);
+}
+
+/// More charts than a page has.
+#[rstest]
+#[tokio::test]
+async fn readers_see_the_svgs_of_all_pages(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    let charts = (0..600).map(|number| chart(&format!("c{number:03}"), &["1.0.0"]));
+    fixture.sync(charts.collect()).await;
+    // All but the first page.
+    fixture
+        .tables
+        .execute(
+            "INSERT INTO portolan_svg_icons SELECT repo_namespace, repo_name, chart_id, info ->> 'icon', 'PHN2Zy8+'
+             FROM charts WHERE chart_id >= 'stable/c256'",
+        )
+        .await;
+    let snapshot = snapshot(&fixture.catalog).await;
+    let with_icon = snapshot.charts().filter(|(_, chart)| chart.has_icon);
+    let with_icon: Vec<&str> = with_icon.map(|(_, chart)| &*chart.chart_id).collect();
+    assert_eq!((with_icon.len(), with_icon[0]), (344, "stable/c256"));
+}
+
+#[rstest]
+#[tokio::test]
+async fn svgs_count_against_the_limit_of_files_and_are_counted_again(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let mut fixture = Fixture::new(on).await;
+    fixture.sync(vec![chart("a", &["1.0.0"])]).await;
+    save(&fixture).await;
+    let charts = || vec![chart("a", &["1.0.0"]), chart("b", &["1.0.0"])];
+    fixture.sync(charts()).await;
+    let files = fixture.tables.number(BYTES).await;
+    let all = "SELECT CAST(sum(charts + files) AS BIGINT) FROM portolan_stored_bytes";
+    let bytes = u64::try_from(fixture.tables.number(all).await).unwrap();
+    fixture.settings.limits = StorageLimits {
+        repository: Some((bytes + 10) * 8 / 7),
+        namespace: None,
+    };
+    fixture.catalog.close().await;
+    fixture.catalog = Catalog::open(&fixture.settings).await.unwrap();
+    let catalog = &fixture.catalog;
+    let icon = catalog.missing_icons(&repository(), at(0), 10).await.unwrap().remove(0);
+    let error = catalog
+        .save_svg_icon(&repository(), "uid-1", &icon, SVG)
+        .await
+        .unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::QuotaExceeded { .. }), "{error}");
+    assert_eq!(stored(&fixture).await, ["stable/a"]);
+    assert_eq!(fixture.tables.number(BYTES).await, files);
+
+    fixture
+        .tables
+        .execute("UPDATE portolan_stored_bytes SET files = 7")
+        .await;
+    let record = catalog.record(&repository()).await.unwrap().unwrap();
+    let mut commit = SyncCommit::new(record, Some("uid-1".into()), "checksum");
+    commit.is_complete = true;
+    catalog.commit(commit, rows(charts())).await.unwrap();
+    assert_eq!(fixture.tables.number(BYTES).await, files);
 }

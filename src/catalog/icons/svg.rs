@@ -10,6 +10,7 @@ use super::is_current;
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Transaction, execute, select};
 use crate::catalog::files::failures;
+use crate::catalog::pages::PAGE_ROWS;
 use crate::catalog::repositories::ReposRow;
 use crate::catalog::{Catalog, Error, MissingIcon, SaveOutcome, stored_bytes};
 
@@ -33,10 +34,10 @@ impl Catalog {
             }
             // Locked before other rows, as in a commit.
             let repos = ReposRow::find(tx, name).await?;
-            let before = size(tx, name, Some(&icon.chart_id)).await?;
+            let before = size(tx, name, &icon.chart_id).await?;
             let svg = BASE64_STANDARD.encode(svg);
             if execute!(tx, UPSERT, name, &icon.chart_id, &icon.url, &svg) > 0 {
-                let change = size(tx, name, Some(&icon.chart_id)).await? - before;
+                let change = size(tx, name, &icon.chart_id).await? - before;
                 stored_bytes::add_svg_icon(tx, name, change, self.limits()).await?;
                 if let Some(repos) = repos {
                     repos.touch(tx, name).await?;
@@ -70,29 +71,38 @@ impl Catalog {
         .await
     }
 
-    /// Returns the IDs of the charts that have an SVG icon.
-    pub async fn charts_with_svg_icon(&self, name: &NamespacedName) -> Result<HashSet<String>, Error> {
+    /// Returns the IDs of charts that have an SVG icon, at least those on the page of charts after this ID.
+    pub async fn charts_with_svg_icon(&self, name: &NamespacedName, after: &str) -> Result<HashSet<String>, Error> {
+        // Each has a chart, so those of the page are among the first.
         const SELECT: &str = "SELECT s.chart_id FROM portolan_svg_icons s JOIN charts c
                 ON c.repo_namespace = s.namespace AND c.repo_name = s.name AND c.chart_id = s.chart_id
-            WHERE s.namespace = $1 AND s.name = $2 AND c.info ->> 'icon' = s.url";
+            WHERE s.namespace = $1 AND s.name = $2 AND s.chart_id > $3 AND c.info ->> 'icon' = s.url
+            ORDER BY s.chart_id LIMIT $4";
         self.read("list SVG icons", &name.namespace, async |connection| {
-            let rows: Vec<(String,)> = select!(fetch_all, connection, SELECT, name);
+            let rows: Vec<(String,)> = select!(fetch_all, connection, SELECT, name, after, PAGE_ROWS);
             Ok(rows.into_iter().map(|(chart_id,)| chart_id).collect())
         })
         .await
     }
 }
 
-/// Returns the stored bytes of the icon of a chart, or of all charts of the repository.
-pub(in crate::catalog) async fn size(
-    tx: &mut Transaction,
-    name: &NamespacedName,
-    chart_id: Option<&str>,
-) -> Result<i64, Error> {
+/// Returns the stored bytes of all icons of the repository.
+pub(in crate::catalog) async fn total_size(tx: &mut Transaction, name: &NamespacedName) -> Result<i64, Error> {
     const SQLITE: &str = "SELECT coalesce(sum(octet_length(svg) + octet_length(url)), 0) FROM portolan_svg_icons
-        WHERE namespace = $1 AND name = $2 AND ($3 IS NULL OR chart_id = $3)";
+        WHERE namespace = $1 AND name = $2";
     const POSTGRES: &str = "SELECT CAST(coalesce(sum(pg_column_size(svg) + pg_column_size(url)), 0) AS BIGINT)
-        FROM portolan_svg_icons WHERE namespace = $1 AND name = $2 AND ($3::text IS NULL OR chart_id = $3)";
+        FROM portolan_svg_icons WHERE namespace = $1 AND name = $2";
+    let statement = tx.choose(SQLITE, POSTGRES);
+    let (bytes,): (i64,) = select!(fetch_one, tx, statement, name);
+    Ok(bytes)
+}
+
+/// Returns the stored bytes of the icon of a chart; 0 without one.
+async fn size(tx: &mut Transaction, name: &NamespacedName, chart_id: &str) -> Result<i64, Error> {
+    const SQLITE: &str = "SELECT coalesce(sum(octet_length(svg) + octet_length(url)), 0) FROM portolan_svg_icons
+        WHERE namespace = $1 AND name = $2 AND chart_id = $3";
+    const POSTGRES: &str = "SELECT CAST(coalesce(sum(pg_column_size(svg) + pg_column_size(url)), 0) AS BIGINT)
+        FROM portolan_svg_icons WHERE namespace = $1 AND name = $2 AND chart_id = $3";
     let statement = tx.choose(SQLITE, POSTGRES);
     let (bytes,): (i64,) = select!(fetch_one, tx, statement, name, chart_id);
     Ok(bytes)
