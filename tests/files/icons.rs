@@ -62,7 +62,7 @@ async fn icon(world: &World, name: &str) -> Option<(u32, u32)> {
 }
 
 #[tokio::test]
-async fn icons_are_converted_to_png_of_at_most_160_pixels_and_malicious_ones_are_not_stored() {
+async fn icons_are_converted_to_png_of_at_most_160_pixels_except_svgs_and_malicious_ones_are_not_stored() {
     let world = World::new().await;
     let pages: [(&str, &'static str, Vec<u8>); 9] = [
         ("png", "image/png", picture(320, 320, ImageFormat::Png)),
@@ -115,6 +115,8 @@ async fn icons_are_converted_to_png_of_at_most_160_pixels_and_malicious_ones_are
         "external references of an icon must not be fetched"
     );
 
+    let svgs = "SELECT chart_id FROM portolan_svg_icons ORDER BY chart_id";
+    assert_eq!(world.texts(svgs).await, ["stable/reaching", "stable/svg"]);
     // The chart of an SVG keeps its URL, which Kubeapps shows.
     let chart = world.chart("stable/svg").await.unwrap();
     assert_eq!(chart["icon"], world.server.url("/icons/svg").as_str());

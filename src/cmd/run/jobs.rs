@@ -37,6 +37,10 @@ impl Run {
             index_max_bytes: self.fetch.index_max_bytes,
             fetch_timeout: self.fetch.fetch_timeout,
         };
-        self.jobs.settings(context).map(Some)
+        let mut settings = self.jobs.settings(context)?;
+        if self.content.icons.is_none() && self.serves_catalog() {
+            settings.sync_flags.push(("icons".to_owned(), "true".to_owned()));
+        }
+        Ok(Some(settings))
     }
 }

@@ -133,7 +133,11 @@ mod tests {
         ] {
             let arguments = ["test", "--apiserver=http://x"].iter().chain(flags);
             let options = Test::try_parse_from(arguments).unwrap().run.options().unwrap();
-            assert_eq!(options.apprepository.unwrap().chart_files.icons, expected, "{flags:?}");
+            let options = options.apprepository.unwrap();
+            assert_eq!(options.chart_files.icons, expected, "{flags:?}");
+            let icons = ("icons".to_owned(), "true".to_owned());
+            let of_jobs = options.jobs.map(|jobs| jobs.sync_flags.contains(&icons));
+            assert!(of_jobs.is_none_or(|of_jobs| of_jobs == expected), "{flags:?}");
         }
     }
 
