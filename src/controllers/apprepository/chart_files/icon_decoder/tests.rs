@@ -105,7 +105,7 @@ fn an_image_is_refused_by_its_header() {
         ImageFormat::Bmp,
         ImageFormat::WebP,
     ] {
-        let result = png(&image_data(11, 10, format), None, &limits);
+        let result = png(&image_data(11, 10, format), &limits);
         assert_eq!(result, Err(IconError::too_large("pixels", 100)), "{format:?}");
     }
     let limits = IconLimits {
@@ -113,7 +113,7 @@ fn an_image_is_refused_by_its_header() {
         ..IconLimits::default()
     };
     assert_eq!(
-        png(&image_data(9, 9, ImageFormat::Png), None, &limits),
+        png(&image_data(9, 9, ImageFormat::Png), &limits),
         Err(IconError::too_large("bytes", 50))
     );
 }
