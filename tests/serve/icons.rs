@@ -5,10 +5,11 @@ use std::io::Cursor;
 use image::{ImageFormat, RgbaImage};
 use rstest::rstest;
 
-use super::{Serving, database, declare, once};
+use super::{SOON, Serving, database, declare, once};
 use crate::catalog::On;
 use crate::support::archives::{self, Chart};
 use crate::support::chart_server::Page;
+use crate::support::eventually::eventually;
 use crate::support::world::World;
 
 const SCRIPT: &[u8] =
@@ -76,4 +77,37 @@ async fn icons_of_a_chart_server_are_shown_by_their_content(#[values(On::Sqlite,
             _ => {}
         }
     }
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_icon_that_is_imported_later_is_shown_soon_and_known_by_its_etag(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+) {
+    let world = World::new().await;
+    let url = database(&world, on).await;
+    world
+        .server
+        .serve("/icon", Page::new(SCRIPT).content_type("image/svg+xml"));
+    let chart = Chart::new("script", "1.0.0").field("icon", world.server.url("/icon"));
+    declare(&world, "stable", archives::index([chart.pack().index_entry(&[])]));
+    once(&world, &url, &[]).await;
+    let serving = Serving::of(&world, &url).await;
+    let has_icon = async || serving.json("/charts").await["items"][0]["hasIcon"].clone();
+    assert_eq!(has_icon().await, false);
+    once(&world, &url, &["--icons"]).await;
+    eventually(SOON, "the icon in the list", async || {
+        let has_icon = has_icon().await;
+        if has_icon == true { Ok(()) } else { Err(has_icon) }
+    })
+    .await;
+    let icon = serving.get("/charts/default/stable/script/icon").await;
+    assert_eq!(icon.body, SCRIPT);
+    let known = [("if-none-match", icon.header("etag"))];
+    let again = serving
+        .request("/api/v1/charts/default/stable/script/icon", &known)
+        .await;
+    assert_eq!((again.status, again.body.len()), (304, 0));
+    let policy = again.header("content-security-policy");
+    assert!(policy.contains("sandbox"), "{policy}");
 }
