@@ -72,9 +72,14 @@ struct IndexEntry {
 }
 
 impl IndexEntry {
+    /// Polls the rendering, since the clients of a complete one may all be gone.
+    fn result(&self) -> Option<Result<Arc<RenderedIndex>, RenderError>> {
+        self.rendering.clone().now_or_never()
+    }
+
     /// Returns false after an error that may have passed.
     fn is_usable(&self) -> bool {
-        !matches!(self.rendering.peek(), Some(Err(error)) if *error != RenderError::TooLarge)
+        !matches!(self.result(), Some(Err(error)) if error != RenderError::TooLarge)
     }
 }
 
@@ -191,10 +196,8 @@ impl State {
     }
 
     fn drop_oldest(&mut self, may_drop: impl Fn(&NamespacedName) -> bool) -> bool {
-        // Polled, since the clients of a complete one may all be gone.
-        let is_complete = |entry: &IndexEntry| entry.rendering.clone().now_or_never().is_some();
         let entries = self.entries.iter();
-        let complete = entries.filter(|(name, entry)| may_drop(name) && is_complete(entry));
+        let complete = entries.filter(|(name, entry)| may_drop(name) && entry.result().is_some());
         let oldest = complete.min_by_key(|(_, entry)| entry.last_use);
         let Some(name) = oldest.map(|(name, _)| name.clone()) else {
             return false;
@@ -244,6 +247,11 @@ mod tests {
     fn an_error_that_may_pass_is_not_kept() {
         assert!(entry(1, Err(RenderError::TooLarge)).is_usable());
         assert!(!entry(1, Err(RenderError::SpoolFull)).is_usable());
+        let without_clients = IndexEntry {
+            rendering: ready(Err(RenderError::Busy)).boxed().shared(),
+            ..entry(1, Err(RenderError::Busy))
+        };
+        assert!(!without_clients.is_usable());
         let unfinished = IndexEntry {
             rendering: std::future::pending().boxed().shared(),
             ..entry(1, Err(RenderError::Busy))
