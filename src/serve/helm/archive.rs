@@ -40,6 +40,7 @@ pub(super) async fn show(
     let record = visit.loaded().records.get(&repository);
     // Without record, it is not known whether the repository needs credentials.
     let is_public = record.is_some_and(|record| record.credentials.is_empty());
+    let is_registry = record.is_some_and(|record| record.kind == "oci");
     drop(visit);
     let chart_id = format!("{}/{}", repository.name, chart.replace('/', "%2F"));
     let find = {
@@ -52,7 +53,11 @@ pub(super) async fn show(
             "the index of {repository} has no such archive; update it with `helm repo update`"
         ))
     })?;
-    let request = ArchiveRequest { is_public, ..found };
+    let request = ArchiveRequest {
+        is_public,
+        is_registry,
+        ..found
+    };
     let helm = site.helm();
     match (helm.archives, &helm.source) {
         (ArchiveMode::Redirect, _) => redirect(&request),
@@ -82,6 +87,7 @@ fn find(info: &str, chart_id: &str, repository: NamespacedName, version: &str, f
         repository,
         repository_url: row.repository_url().to_owned(),
         is_public: false,
+        is_registry: false,
         url: first.url()?.to_owned(),
         version: version.to_owned(),
         digests: digests.collect(),
@@ -194,6 +200,7 @@ mod tests {
             repository: NamespacedName::new("team-a", "stable"),
             repository_url: repository_url.to_owned(),
             is_public: true,
+            is_registry: false,
             url: url.to_owned(),
             version: "1.0.0".to_owned(),
             digests: Vec::new(),
