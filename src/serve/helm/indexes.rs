@@ -123,7 +123,7 @@ impl Indexes {
                     let rendering = self.start(Arc::clone(live), budgets.clone(), request);
                     state.entries.remove(&name);
                     if state.entries.len() >= MAX_INDEXES {
-                        state.make_room(&name.namespace);
+                        state.make_room(&name.namespace, true);
                     }
                     let entry = IndexEntry {
                         etag,
@@ -169,7 +169,7 @@ impl Indexes {
         } else {
             HashSet::new()
         };
-        let make_room = |namespace: &str| self.state.lock().make_room(namespace);
+        let make_room = |namespace: &str, of_others| self.state.lock().make_room(namespace, of_others);
         let writer = SpoolWriter::new(&self.spool, &name.namespace, &make_room)?;
         let writer = BufWriter::with_capacity(BUFFER_BYTES, writer);
         let mut renderer = IndexRenderer::begin(writer, request.mode, shared_names)?;
@@ -189,10 +189,10 @@ impl Indexes {
 }
 
 impl State {
-    /// Drops the index that was not used for longest: of the namespace that needs room, or else of all. Returns false if there
-    /// is none.
-    fn make_room(&mut self, namespace: &str) -> bool {
-        self.drop_oldest(|name| name.namespace == namespace) || self.drop_oldest(|_| true)
+    /// Drops the index that was not used for longest: of the namespace that needs room, or else `of_others`. Returns false if
+    /// there is none.
+    fn make_room(&mut self, namespace: &str, of_others: bool) -> bool {
+        self.drop_oldest(|name| name.namespace == namespace) || (of_others && self.drop_oldest(|_| true))
     }
 
     fn drop_oldest(&mut self, may_drop: impl Fn(&NamespacedName) -> bool) -> bool {
@@ -271,9 +271,10 @@ mod tests {
             .entries
             .insert(oldest.clone(), entry(0, Err(RenderError::TooLarge)));
         // A namespace takes the room of others last.
-        assert!(state.make_room("team-a") && state.entries.contains_key(&oldest));
+        assert!(state.make_room("team-a", true) && state.entries.contains_key(&oldest));
         assert!(!state.entries.contains_key(&NamespacedName::new("team-a", "b")));
-        assert!(state.make_room("team-c") && !state.entries.contains_key(&oldest));
+        assert!(!state.make_room("team-c", false));
+        assert!(state.make_room("team-c", true) && !state.entries.contains_key(&oldest));
         assert_eq!(state.entries.len(), 2);
     }
 }

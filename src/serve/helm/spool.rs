@@ -56,8 +56,8 @@ impl IndexSpool {
     }
 }
 
-/// Drops another index, and returns false if there is none.
-pub(super) type MakeRoom<'a> = dyn Fn(&str) -> bool + Send + Sync + 'a;
+/// Drops another index: of the namespace, or else of all if the second argument is true. Returns false if there is none.
+pub(super) type MakeRoom<'a> = dyn Fn(&str, bool) -> bool + Send + Sync + 'a;
 
 /// Writes an index, and its compressed form after it.
 pub(super) struct SpoolWriter<'a> {
@@ -125,8 +125,13 @@ impl<'a> SpoolWriter<'a> {
                     self.charge.spool.absorb(spool);
                     self.charge.indexes.absorb(indexes);
                 }
-                None if (self.make_room)(self.namespace) => {}
-                None => return Err(RenderError::SpoolFull),
+                None => {
+                    // Above the share of a namespace, those of others would be dropped in vain.
+                    let of_others = self.spool.indexes.can_share(self.namespace, STEP);
+                    if !(self.make_room)(self.namespace, of_others) {
+                        return Err(RenderError::SpoolFull);
+                    }
+                }
             }
         }
         Ok(())
@@ -216,7 +221,7 @@ mod tests {
         IndexSpool::new(Budget::new("spool", limit), None, &budget::Metrics::default())
     }
 
-    fn nothing_to_drop(_: &str) -> bool {
+    fn nothing_to_drop(_: &str, _: bool) -> bool {
         false
     }
 
@@ -262,11 +267,23 @@ mod tests {
             spool.charge("team-b", STEP).unwrap(),
             spool.charge("team-b", STEP).unwrap(),
         ]);
-        let make_room = |_: &str| held.lock().unwrap().pop().is_some();
+        let make_room = |_: &str, _: bool| held.lock().unwrap().pop().is_some();
         let mut writer = SpoolWriter::new(&spool, "team-a", &make_room).unwrap();
         writer.write_all(&vec![0; 512 << 10]).unwrap();
         assert!(held.lock().unwrap().len() < 2);
         let error = writer.write_all(&vec![0; 512 << 10]).unwrap_err();
+        assert_eq!(error.downcast::<RenderError>().unwrap(), RenderError::SpoolFull);
+    }
+
+    #[test]
+    fn others_are_not_dropped_for_an_index_above_the_share_of_a_namespace() {
+        let spool = spool(8 * STEP);
+        let make_room = |_: &str, of_others: bool| {
+            assert!(!of_others);
+            false
+        };
+        let mut writer = SpoolWriter::new(&spool, "team-a", &make_room).unwrap();
+        let error = writer.write_all(&vec![0; 768 << 10]).unwrap_err();
         assert_eq!(error.downcast::<RenderError>().unwrap(), RenderError::SpoolFull);
     }
 }
