@@ -21,8 +21,10 @@ use crate::serve::live::{Live, Unavailable};
 
 /// Each has an open file.
 const MAX_INDEXES: usize = 256;
-/// Memory of rendering: a row, and buffers.
+/// Memory of rendering: a row, and buffers. A large row takes more.
 const RENDER_MEMORY: u64 = 8 << 20;
+/// A row is held as the database sent it, as text, and decoded.
+const COPIES: u64 = 4;
 const BUFFER_BYTES: usize = 64 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +37,9 @@ pub(super) enum RenderError {
     Spool,
     #[error("no memory or CPU is available")]
     Busy,
+    /// Rendering starts again with this memory.
+    #[error("a row takes {0} bytes of memory")]
+    LargeRow(u64),
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
 }
@@ -147,13 +152,22 @@ impl Indexes {
                 Unavailable
             })?;
             let namespace = request.repository.namespace.clone();
-            let work = move || runtime.block_on(indexes.render(&catalog, &request));
-            let rendered = budgets.run(&namespace, RENDER_MEMORY, work).await;
-            let (rendered, _memory) = rendered.map_err(|error| {
-                tracing::warn!(%error, "failed to render an index");
-                RenderError::Busy
-            })?;
-            rendered.map(Arc::new)
+            let request = Arc::new(request);
+            let mut memory = RENDER_MEMORY;
+            loop {
+                let (indexes, runtime) = (Arc::clone(&indexes), runtime.clone());
+                let (catalog, request) = (catalog.clone(), Arc::clone(&request));
+                let work = move || runtime.block_on(indexes.render(&catalog, &request, memory));
+                let rendered = budgets.run(&namespace, memory, work).await;
+                let (rendered, _memory) = rendered.map_err(|error| {
+                    tracing::warn!(%error, "failed to render an index");
+                    RenderError::Busy
+                })?;
+                match rendered {
+                    Err(RenderError::LargeRow(needed)) => memory = needed,
+                    rendered => return rendered.map(Arc::new),
+                }
+            }
         };
         let task = tokio::spawn(render);
         // A panic has been logged.
@@ -162,10 +176,15 @@ impl Indexes {
             .shared()
     }
 
-    async fn render(&self, catalog: &Catalog, request: &RenderRequest) -> Result<RenderedIndex, RenderError> {
+    async fn render(
+        &self,
+        catalog: &Catalog,
+        request: &RenderRequest,
+        memory: u64,
+    ) -> Result<RenderedIndex, RenderError> {
         let name = &request.repository;
         let shared_names = if request.may_share_names {
-            shared_names(catalog, name).await?
+            shared_names(catalog, name, memory).await?
         } else {
             HashSet::new()
         };
@@ -175,12 +194,13 @@ impl Indexes {
         let mut renderer = IndexRenderer::begin(writer, request.mode, shared_names)?;
         let mut failed = None;
         let visited = catalog.visit_sorted_charts(name, |chart_id, info| {
-            failed = renderer.chart(chart_id, info).err();
+            let rendered = check_memory(info, memory).and_then(|()| Ok(renderer.chart(chart_id, info)?));
+            failed = rendered.err();
             failed.is_none()
         });
         visited.await.map_err(unavailable)?;
         if let Some(error) = failed {
-            return Err(error.into());
+            return Err(error);
         }
         let writer = renderer.end(request.key.last_update())?;
         let writer = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
@@ -211,10 +231,23 @@ fn unavailable(error: crate::catalog::Error) -> RenderError {
     RenderError::Unavailable(Unavailable)
 }
 
+fn check_memory(info: &str, memory: u64) -> Result<(), RenderError> {
+    let needed = COPIES * info.len() as u64;
+    if needed > memory {
+        return Err(RenderError::LargeRow(needed));
+    }
+    Ok(())
+}
+
 /// Returns the names that several charts of a repository have: in a registry, an ID has the path instead.
-async fn shared_names(catalog: &Catalog, name: &NamespacedName) -> Result<HashSet<String>, RenderError> {
+async fn shared_names(catalog: &Catalog, name: &NamespacedName, memory: u64) -> Result<HashSet<String>, RenderError> {
     let (mut names, mut shared) = (HashSet::new(), HashSet::new());
+    let mut checked = Ok(());
     let visit = |chart_id: &str, info: &str| {
+        checked = check_memory(info, memory);
+        if checked.is_err() {
+            return false;
+        }
         if let Some(row) = Row::decode(info) {
             let name = row.name(stored_path(chart_id));
             if let Some(name) = names.replace(name) {
@@ -224,7 +257,7 @@ async fn shared_names(catalog: &Catalog, name: &NamespacedName) -> Result<HashSe
         true
     };
     catalog.visit_sorted_charts(name, visit).await.map_err(unavailable)?;
-    Ok(shared)
+    checked.map(|()| shared)
 }
 
 #[cfg(test)]
@@ -257,6 +290,17 @@ mod tests {
             ..entry(1, Err(RenderError::Busy))
         };
         assert!(unfinished.is_usable());
+    }
+
+    #[test]
+    fn a_large_row_takes_more_memory() {
+        let row = "x".repeat(2 << 20);
+        assert_eq!(check_memory(&row, RENDER_MEMORY), Ok(()));
+        let larger = format!("{row}x");
+        let Err(RenderError::LargeRow(needed)) = check_memory(&larger, RENDER_MEMORY) else {
+            panic!("the row fits");
+        };
+        assert_eq!(check_memory(&larger, needed), Ok(()));
     }
 
     #[test]
