@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io::{self, BufWriter};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
@@ -26,6 +27,8 @@ const RENDER_MEMORY: u64 = 8 << 20;
 /// A row is held as the database sent it, as text, and decoded.
 const COPIES: u64 = 4;
 const BUFFER_BYTES: usize = 64 * 1024;
+/// Time after which no more rows are read, since the CPU permit is shared.
+const MAX_READ: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RenderError {
@@ -192,16 +195,8 @@ impl Indexes {
         let writer = SpoolWriter::new(&self.spool, &name.namespace, &make_room)?;
         let writer = BufWriter::with_capacity(BUFFER_BYTES, writer);
         let mut renderer = IndexRenderer::begin(writer, request.mode, shared_names)?;
-        let mut failed = None;
-        let visited = catalog.visit_sorted_charts(name, |chart_id, info| {
-            let rendered = check_memory(info, memory).and_then(|()| Ok(renderer.chart(chart_id, info)?));
-            failed = rendered.err();
-            failed.is_none()
-        });
-        visited.await.map_err(unavailable)?;
-        if let Some(error) = failed {
-            return Err(error);
-        }
+        let render = |chart_id: &str, info: &str| renderer.chart(chart_id, info).map_err(RenderError::from);
+        visit_rows(catalog, name, memory, render).await?;
         let writer = renderer.end(request.key.last_update())?;
         let writer = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
         Ok(writer.finish()?)
@@ -226,9 +221,35 @@ impl State {
     }
 }
 
-fn unavailable(error: crate::catalog::Error) -> RenderError {
-    tracing::debug!(%error, "failed to read the charts of a repository");
-    RenderError::Unavailable(Unavailable)
+/// Passes the rows of a repository to `visit` until it fails. Read in pages, since Postgres sends all rows of a statement
+/// even if none is needed any more.
+async fn visit_rows(
+    catalog: &Catalog,
+    name: &NamespacedName,
+    memory: u64,
+    mut visit: impl FnMut(&str, &str) -> Result<(), RenderError> + Send,
+) -> Result<(), RenderError> {
+    let started = Instant::now();
+    let (mut after, mut visited) = (String::new(), Ok(()));
+    loop {
+        let row = |chart_id: &str, info: &str| {
+            if visited.is_ok() {
+                visited = check_memory(info, memory).and_then(|()| visit(chart_id, info));
+            }
+        };
+        let page = catalog.visit_page_of_charts(name, &after, row).await;
+        let next = page.map_err(|error| {
+            tracing::debug!(%error, "failed to read the charts of a repository");
+            Unavailable
+        })?;
+        visited?;
+        let Some(last) = next else { return Ok(()) };
+        if started.elapsed() > MAX_READ {
+            tracing::warn!(repository = %name, "failed to render an index: reading its rows takes too long");
+            return Err(RenderError::Busy);
+        }
+        after = last;
+    }
 }
 
 fn check_memory(info: &str, memory: u64) -> Result<(), RenderError> {
@@ -242,22 +263,17 @@ fn check_memory(info: &str, memory: u64) -> Result<(), RenderError> {
 /// Returns the names that several charts of a repository have: in a registry, an ID has the path instead.
 async fn shared_names(catalog: &Catalog, name: &NamespacedName, memory: u64) -> Result<HashSet<String>, RenderError> {
     let (mut names, mut shared) = (HashSet::new(), HashSet::new());
-    let mut checked = Ok(());
     let visit = |chart_id: &str, info: &str| {
-        checked = check_memory(info, memory);
-        if checked.is_err() {
-            return false;
-        }
         if let Some(row) = Row::decode(info) {
             let name = row.name(stored_path(chart_id));
             if let Some(name) = names.replace(name) {
                 shared.insert(name);
             }
         }
-        true
+        Ok(())
     };
-    catalog.visit_sorted_charts(name, visit).await.map_err(unavailable)?;
-    checked.map(|()| shared)
+    visit_rows(catalog, name, memory, visit).await?;
+    Ok(shared)
 }
 
 #[cfg(test)]
