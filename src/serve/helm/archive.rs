@@ -41,6 +41,7 @@ pub(super) async fn show(
     // Without record, it is not known whether the repository needs credentials.
     let is_public = record.is_some_and(|record| record.credentials.is_empty());
     let is_registry = record.is_some_and(|record| record.kind == "oci");
+    let user = visit.caller.user.clone();
     drop(visit);
     let chart_id = format!("{}/{}", repository.name, chart.replace('/', "%2F"));
     let find = {
@@ -63,7 +64,7 @@ pub(super) async fn show(
         (ArchiveMode::Redirect, _) => redirect(&request),
         (ArchiveMode::Proxy, _) if method == Method::HEAD => Ok(archive_response(unknown_length(), None, true)),
         (ArchiveMode::Proxy, Some(source)) => {
-            let permit = helm.permits.acquire(&repository.namespace).await?;
+            let permit = helm.permits.acquire(&repository.namespace, user.as_deref()).await?;
             proxy(source.as_ref(), request, permit).await
         }
         (ArchiveMode::Proxy, None) => Err(Problem::internal()),

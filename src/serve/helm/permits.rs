@@ -1,4 +1,4 @@
-//! Permits of archives: 16 at once, 4 of a namespace.
+//! Permits of archives: 16 at once, 4 of a namespace, and 8 of a user, since one may read from many namespaces.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -13,53 +13,76 @@ use crate::budget::{self, Budget, Reservation};
 
 const ARCHIVES: u64 = 16;
 const ARCHIVES_OF_NAMESPACE: usize = 4;
+const ARCHIVES_OF_USER: usize = 8;
 const WAIT: Duration = Duration::from_secs(10);
 /// In seconds.
 const RETRY_AFTER: u64 = 5;
 
 pub(super) struct ArchivePermits {
     all: Budget,
-    namespaces: Mutex<HashMap<String, Weak<Semaphore>>>,
+    namespaces: Semaphores,
+    /// By the name of the user; empty for all without credentials.
+    users: Semaphores,
+}
+
+/// A semaphore of each name that has holders or waiters.
+struct Semaphores {
+    permits: usize,
+    by_name: Mutex<HashMap<String, Weak<Semaphore>>>,
 }
 
 /// Held until the end of the body, so that slow readers don't fill the spool.
 pub(super) struct ArchivePermit {
     _all: Reservation,
     _namespace: OwnedSemaphorePermit,
+    _user: OwnedSemaphorePermit,
 }
 
 impl ArchivePermits {
     pub(super) fn new(metrics: &budget::Metrics) -> Self {
         Self {
             all: Budget::with_metrics("archives", ARCHIVES, metrics.of("archives", ARCHIVES)),
-            namespaces: Mutex::default(),
+            namespaces: Semaphores::new(ARCHIVES_OF_NAMESPACE),
+            users: Semaphores::new(ARCHIVES_OF_USER),
         }
     }
 
-    pub(super) async fn acquire(&self, namespace: &str) -> Result<ArchivePermit, ArchiveError> {
+    pub(super) async fn acquire(&self, namespace: &str, user: Option<&str>) -> Result<ArchivePermit, ArchiveError> {
         let busy = ArchiveError::Busy {
             retry_after: RETRY_AFTER,
         };
-        let semaphore = self.semaphore(namespace);
-        // First that of the namespace: its requests then take no permits of others while they wait.
+        let of_user = self.users.get(user.unwrap_or_default());
+        let of_namespace = self.namespaces.get(namespace);
+        // First those of the user and of the namespace: its requests then take no permits of others while they wait.
         let acquire = async {
-            let namespace_permit = semaphore.acquire_owned().await.ok()?;
+            let user_permit = of_user.acquire_owned().await.ok()?;
+            let namespace_permit = of_namespace.acquire_owned().await.ok()?;
             Some(ArchivePermit {
                 _all: self.all.acquire(namespace, 1).await,
                 _namespace: namespace_permit,
+                _user: user_permit,
             })
         };
         timeout(WAIT, acquire).await.ok().flatten().ok_or(busy)
     }
+}
 
-    fn semaphore(&self, namespace: &str) -> Arc<Semaphore> {
-        let mut namespaces = self.namespaces.lock();
-        if let Some(semaphore) = namespaces.get(namespace).and_then(Weak::upgrade) {
+impl Semaphores {
+    fn new(permits: usize) -> Self {
+        Self {
+            permits,
+            by_name: Mutex::default(),
+        }
+    }
+
+    fn get(&self, name: &str) -> Arc<Semaphore> {
+        let mut by_name = self.by_name.lock();
+        if let Some(semaphore) = by_name.get(name).and_then(Weak::upgrade) {
             return semaphore;
         }
-        namespaces.retain(|_, semaphore| semaphore.strong_count() > 0);
-        let semaphore = Arc::new(Semaphore::new(ARCHIVES_OF_NAMESPACE));
-        namespaces.insert(namespace.to_owned(), Arc::downgrade(&semaphore));
+        by_name.retain(|_, semaphore| semaphore.strong_count() > 0);
+        let semaphore = Arc::new(Semaphore::new(self.permits));
+        by_name.insert(name.to_owned(), Arc::downgrade(&semaphore));
         semaphore
     }
 }
@@ -73,16 +96,31 @@ mod tests {
         let permits = ArchivePermits::new(&budget::Metrics::default());
         let mut held = Vec::new();
         for _ in 0..ARCHIVES_OF_NAMESPACE {
-            held.push(permits.acquire("team-a").await.unwrap());
+            held.push(permits.acquire("team-a", Some("a")).await.unwrap());
         }
-        assert!(permits.acquire("team-a").await.is_err());
-        for namespace in ["team-b", "team-c", "team-d"] {
+        assert!(permits.acquire("team-a", Some("e")).await.is_err());
+        for (namespace, user) in [("team-b", "b"), ("team-c", "c"), ("team-d", "d")] {
             for _ in 0..ARCHIVES_OF_NAMESPACE {
-                held.push(permits.acquire(namespace).await.unwrap());
+                held.push(permits.acquire(namespace, Some(user)).await.unwrap());
             }
         }
-        assert!(permits.acquire("team-e").await.is_err());
+        assert!(permits.acquire("team-e", Some("e")).await.is_err());
         held.clear();
-        assert!(permits.acquire("team-a").await.is_ok());
+        assert!(permits.acquire("team-a", Some("e")).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_reader_of_many_namespaces_leaves_permits_to_others() {
+        let permits = ArchivePermits::new(&budget::Metrics::default());
+        for user in [None, Some("a")] {
+            let mut held = Vec::new();
+            for namespace in ["team-a", "team-b"] {
+                for _ in 0..ARCHIVES_OF_NAMESPACE {
+                    held.push(permits.acquire(namespace, user).await.unwrap());
+                }
+            }
+            assert!(permits.acquire("team-c", user).await.is_err());
+            assert!(permits.acquire("team-c", Some("b")).await.is_ok());
+        }
     }
 }
