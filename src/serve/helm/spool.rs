@@ -126,7 +126,7 @@ impl<'a> SpoolWriter<'a> {
                     self.charge.indexes.absorb(indexes);
                 }
                 None => {
-                    // Above the share of a namespace, those of others would be dropped in vain.
+                    // Above the share of a namespace, it would not help to drop those of others.
                     let of_others = self.spool.indexes.can_share(self.namespace, STEP);
                     if !(self.make_room)(self.namespace, of_others) {
                         return Err(RenderError::SpoolFull);
