@@ -140,6 +140,13 @@ impl Budget {
         is_taken.then(|| self.reservation(namespace, amount))
     }
 
+    /// Returns false if [`Self::try_share`] would refuse `amount` even if all other namespaces returned what they hold.
+    #[must_use]
+    pub fn can_share(&self, namespace: &str, amount: u64) -> bool {
+        let held = self.0.state.lock().shares.held(namespace);
+        held.saturating_add(amount) <= self.0.limit / 2
+    }
+
     /// Returns the largest holder, if it holds more than `namespace` would with `amount`. If [`Self::try_share`] has
     /// refused `amount`, the holder should return something.
     #[must_use]

@@ -376,6 +376,7 @@ fn what_is_held_without_waiting_leaves_as_much_to_each_newcomer() {
         "a newcomer finds something, however much the others want"
     );
     assert!(budget.try_share("a", 1).is_none());
+    assert!(budget.can_share("b", 300) && !budget.can_share("b", 301));
     drop(first);
     assert!(budget.try_share("c", 200).is_some());
     assert!(budget.try_share("d", 2000).is_none());

@@ -170,37 +170,6 @@ impl Catalog {
         .await
     }
 
-    /// Passes `chart_id` and `info` of each stored chart of a repository to `visit`, with one row in memory, until it returns
-    /// false. Rows without chart ID are omitted. The order is by chart ID, in the collation of the database.
-    pub async fn visit_sorted_charts(
-        &self,
-        name: &NamespacedName,
-        mut visit: impl FnMut(&str, &str) -> bool + Send,
-    ) -> Result<(), Error> {
-        // The index of the unique key has this order. Another one would sort the rows with their content.
-        const SELECT: &str = "SELECT chart_id, CAST(info AS TEXT) FROM charts
-            WHERE repo_name = $1 AND repo_namespace = $2 AND chart_id IS NOT NULL ORDER BY chart_id";
-        self.read(
-            "read the charts of the repository",
-            &name.namespace,
-            async |connection| {
-                on_engine!(connection.executor(), executor => {
-                    let mut rows = sqlx::query_as::<_, (String, String)>(SELECT)
-                        .bind(&name.name)
-                        .bind(&name.namespace)
-                        .fetch(executor);
-                    while let Some((chart_id, info)) = rows.try_next().await? {
-                        if !visit(&chart_id, &info) {
-                            break;
-                        }
-                    }
-                });
-                Ok(())
-            },
-        )
-        .await
-    }
-
     /// Passes `chart_id` and `info` of each stored chart of a repository to `visit`, with one row in memory.
     pub async fn visit_charts(
         &self,

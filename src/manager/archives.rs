@@ -177,10 +177,9 @@ fn failed(reason: &str) -> ArchiveError {
 }
 
 fn one_shot(request: &ArchiveRequest) -> OneShot {
-    let is_registry = request.url.trim_start().starts_with("oci://");
     OneShot {
         url: request.repository_url.clone(),
-        kind: if is_registry {
+        kind: if request.is_registry {
             RepositoryKind::Oci
         } else {
             RepositoryKind::Helm
@@ -235,6 +234,7 @@ mod tests {
             repository: NamespacedName::new("team-a", "charts"),
             repository_url: "oci://registry.example/charts".to_owned(),
             is_public: true,
+            is_registry: true,
             url: url.to_owned(),
             version: "1.0.0".to_owned(),
             digests: digests.iter().map(|digest| (*digest).to_owned()).collect(),
@@ -261,7 +261,11 @@ mod tests {
         assert_eq!(pinned(&request(url, &[&format!("sha256:{digest}")])), named);
         assert_eq!(pinned(&request(url, &["md5:ab"])), url);
         assert_eq!(pinned(&request(url, &[])), url);
-        let web = "https://charts.example/web.tgz";
-        assert_eq!(pinned(&request(web, &[&digest])), web);
+        // In the index of a Helm repository, it is that of the archive.
+        let in_index = ArchiveRequest {
+            is_registry: false,
+            ..request(url, &[&digest])
+        };
+        assert_eq!(pinned(&in_index), url);
     }
 }

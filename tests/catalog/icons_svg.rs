@@ -140,9 +140,10 @@ async fn an_upgrade_makes_svgs_due_that_an_earlier_release_refused(#[values(On::
         "unknown image format",
     ];
     for (icon, message) in missing.iter().zip(messages) {
+        let repository = repository();
         let recorded = fixture
             .catalog
-            .record_icon_failure(&repository(), "uid-1", icon, message, at(60));
+            .record_icon_failure(&repository, "uid-1", icon, message, at(60));
         assert_eq!(recorded.await.unwrap(), SaveOutcome::Written);
     }
     fixture

@@ -40,6 +40,7 @@ pub(super) async fn show(
     let record = visit.loaded().records.get(&repository);
     // Without record, it is not known whether the repository needs credentials.
     let is_public = record.is_some_and(|record| record.credentials.is_empty());
+    let is_registry = record.is_some_and(|record| record.kind == "oci");
     let user = visit.caller.user.clone();
     drop(visit);
     let chart_id = format!("{}/{}", repository.name, chart.replace('/', "%2F"));
@@ -53,7 +54,11 @@ pub(super) async fn show(
             "the index of {repository} has no such archive; update it with `helm repo update`"
         ))
     })?;
-    let request = ArchiveRequest { is_public, ..found };
+    let request = ArchiveRequest {
+        is_public,
+        is_registry,
+        ..found
+    };
     let helm = site.helm();
     match (helm.archives, &helm.source) {
         (ArchiveMode::Redirect, _) => redirect(&request),
@@ -83,6 +88,7 @@ fn find(info: &str, chart_id: &str, repository: NamespacedName, version: &str, f
         repository,
         repository_url: row.repository_url().to_owned(),
         is_public: false,
+        is_registry: false,
         url: first.url()?.to_owned(),
         version: version.to_owned(),
         digests: digests.collect(),
@@ -105,10 +111,10 @@ fn redirect(request: &ArchiveRequest) -> Result<Response, Problem> {
         Ok(ArchiveLocation::File(_)) => return Err(needs_proxy("the archive is a file of the process that syncs it")),
         Err(error) => return Err(Problem::not_found(format!("{error}; fix the index of the repository"))),
     };
-    // A relative URL inherits the query of the repository, where some servers expect a token.
-    let has_secret_query = Url::parse(&request.repository_url).is_ok_and(|repository| repository.query().is_some());
-    let has_user_info = !url.username().is_empty() || url.password().is_some();
-    if !request.is_public || has_secret_query || has_user_info {
+    // Some servers expect a token in the query. A relative URL inherits both, and the URLs of a private index may have tokens.
+    let repository = Url::parse(&request.repository_url).ok();
+    let is_secret = |url: &Url| url.query().is_some() || has_user_info(url);
+    if !request.is_public || repository.as_ref().is_some_and(is_secret) || has_user_info(&url) {
         return Err(needs_proxy(
             "the repository needs credentials, which are not sent to clients",
         ));
@@ -119,6 +125,10 @@ fn redirect(request: &ArchiveRequest) -> Result<Response, Problem> {
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
     ];
     Ok((StatusCode::FOUND, headers).into_response())
+}
+
+fn has_user_info(url: &Url) -> bool {
+    !url.username().is_empty() || url.password().is_some()
 }
 
 async fn proxy(
@@ -195,6 +205,7 @@ mod tests {
             repository: NamespacedName::new("team-a", "stable"),
             repository_url: repository_url.to_owned(),
             is_public: true,
+            is_registry: false,
             url: url.to_owned(),
             version: "1.0.0".to_owned(),
             digests: Vec::new(),
@@ -231,6 +242,10 @@ mod tests {
             request("web-1.0.0.tgz", "https://me:hush@charts.example"),
             request("web-1.0.0.tgz", "https://charts.example?token=hush"),
             request("https://me:hush@cdn.example/web.tgz", repository),
+            request(
+                "https://cdn.example/web.tgz?token=hush",
+                "https://me:hush@charts.example",
+            ),
             request("oci://registry.example/web:1.0.0", repository),
             request("web-1.0.0.tgz", "file:./charts"),
         ] {

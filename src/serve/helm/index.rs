@@ -85,7 +85,7 @@ impl From<RenderError> for Problem {
                 "the index takes more than 50 MiB, which Flux refuses; keep fewer charts or versions by spec.filterRule",
             ),
             RenderError::Unavailable(error) => error.into(),
-            RenderError::SpoolFull | RenderError::Spool | RenderError::Busy => {
+            RenderError::SpoolFull | RenderError::Spool | RenderError::Busy | RenderError::LargeRow(_) => {
                 Self::unavailable(format!("{error}; retry later"), RETRY_AFTER)
             }
         }

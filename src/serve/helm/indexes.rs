@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io::{self, BufWriter};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
@@ -21,9 +22,13 @@ use crate::serve::live::{Live, Unavailable};
 
 /// Each has an open file.
 const MAX_INDEXES: usize = 256;
-/// Memory of rendering: a row, and buffers.
+/// Memory of rendering: a row, and buffers. A large row takes more.
 const RENDER_MEMORY: u64 = 8 << 20;
+/// A row is held as the database sent it, as text, and decoded.
+const COPIES: u64 = 4;
 const BUFFER_BYTES: usize = 64 * 1024;
+/// Time after which no more rows are read, since the CPU permit is shared.
+const MAX_READ: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RenderError {
@@ -35,6 +40,9 @@ pub(super) enum RenderError {
     Spool,
     #[error("no memory or CPU is available")]
     Busy,
+    /// Rendering starts again with this memory.
+    #[error("a row takes {0} bytes of memory")]
+    LargeRow(u64),
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
 }
@@ -72,9 +80,14 @@ struct IndexEntry {
 }
 
 impl IndexEntry {
+    /// Polls the rendering, since the clients of a complete one may all be gone.
+    fn result(&self) -> Option<Result<Arc<RenderedIndex>, RenderError>> {
+        self.rendering.clone().now_or_never()
+    }
+
     /// Returns false after an error that may have passed.
     fn is_usable(&self) -> bool {
-        !matches!(self.rendering.peek(), Some(Err(error)) if *error != RenderError::TooLarge)
+        !matches!(self.result(), Some(Err(error)) if error != RenderError::TooLarge)
     }
 }
 
@@ -142,13 +155,22 @@ impl Indexes {
                 Unavailable
             })?;
             let namespace = request.repository.namespace.clone();
-            let work = move || runtime.block_on(indexes.render(&catalog, &request));
-            let rendered = budgets.run(&namespace, RENDER_MEMORY, work).await;
-            let (rendered, _memory) = rendered.map_err(|error| {
-                tracing::warn!(%error, "failed to render an index");
-                RenderError::Busy
-            })?;
-            rendered.map(Arc::new)
+            let request = Arc::new(request);
+            let mut memory = RENDER_MEMORY;
+            loop {
+                let (indexes, runtime) = (Arc::clone(&indexes), runtime.clone());
+                let (catalog, request) = (catalog.clone(), Arc::clone(&request));
+                let work = move || runtime.block_on(indexes.render(&catalog, &request, memory));
+                let rendered = budgets.run(&namespace, memory, work).await;
+                let (rendered, _memory) = rendered.map_err(|error| {
+                    tracing::warn!(%error, "failed to render an index");
+                    RenderError::Busy
+                })?;
+                match rendered {
+                    Err(RenderError::LargeRow(needed)) => memory = needed,
+                    rendered => return rendered.map(Arc::new),
+                }
+            }
         };
         let task = tokio::spawn(render);
         // A panic has been logged.
@@ -157,26 +179,24 @@ impl Indexes {
             .shared()
     }
 
-    async fn render(&self, catalog: &Catalog, request: &RenderRequest) -> Result<RenderedIndex, RenderError> {
+    async fn render(
+        &self,
+        catalog: &Catalog,
+        request: &RenderRequest,
+        memory: u64,
+    ) -> Result<RenderedIndex, RenderError> {
         let name = &request.repository;
         let shared_names = if request.may_share_names {
-            shared_names(catalog, name).await?
+            shared_names(catalog, name, memory).await?
         } else {
             HashSet::new()
         };
-        let make_room = |namespace: &str| self.state.lock().make_room(namespace);
+        let make_room = |namespace: &str, of_others| self.state.lock().make_room(namespace, of_others);
         let writer = SpoolWriter::new(&self.spool, &name.namespace, &make_room)?;
         let writer = BufWriter::with_capacity(BUFFER_BYTES, writer);
         let mut renderer = IndexRenderer::begin(writer, request.mode, shared_names)?;
-        let mut failed = None;
-        let visited = catalog.visit_sorted_charts(name, |chart_id, info| {
-            failed = renderer.chart(chart_id, info).err();
-            failed.is_none()
-        });
-        visited.await.map_err(unavailable)?;
-        if let Some(error) = failed {
-            return Err(error.into());
-        }
+        let render = |chart_id: &str, info: &str| renderer.chart(chart_id, info).map_err(RenderError::from);
+        visit_rows(catalog, name, memory, render).await?;
         let writer = renderer.end(request.key.last_update())?;
         let writer = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
         Ok(writer.finish()?)
@@ -184,10 +204,10 @@ impl Indexes {
 }
 
 impl State {
-    /// Drops the index that was not used for longest: of the namespace that needs room, or else of all. Returns false if there
-    /// is none.
-    fn make_room(&mut self, namespace: &str) -> bool {
-        self.drop_oldest(|name| name.namespace == namespace) || self.drop_oldest(|_| true)
+    /// Drops the index that was not used for longest: of the namespace that needs room, or else `of_others`. Returns false if
+    /// there is none.
+    fn make_room(&mut self, namespace: &str, of_others: bool) -> bool {
+        self.drop_oldest(|name| name.namespace == namespace) || (of_others && self.drop_oldest(|_| true))
     }
 
     /// Drops an index of the namespace that has most of them, so that others keep theirs.
@@ -202,10 +222,8 @@ impl State {
     }
 
     fn drop_oldest(&mut self, may_drop: impl Fn(&NamespacedName) -> bool) -> bool {
-        // Polled, since the clients of a complete one may all be gone.
-        let is_complete = |entry: &IndexEntry| entry.rendering.clone().now_or_never().is_some();
         let entries = self.entries.iter();
-        let complete = entries.filter(|(name, entry)| may_drop(name) && is_complete(entry));
+        let complete = entries.filter(|(name, entry)| may_drop(name) && entry.result().is_some());
         let oldest = complete.min_by_key(|(_, entry)| entry.last_use);
         let Some(name) = oldest.map(|(name, _)| name.clone()) else {
             return false;
@@ -214,13 +232,47 @@ impl State {
     }
 }
 
-fn unavailable(error: crate::catalog::Error) -> RenderError {
-    tracing::debug!(%error, "failed to read the charts of a repository");
-    RenderError::Unavailable(Unavailable)
+/// Passes the rows of a repository to `visit` until it fails. Read in pages, since Postgres sends all rows of a statement
+/// even if none is needed any more.
+async fn visit_rows(
+    catalog: &Catalog,
+    name: &NamespacedName,
+    memory: u64,
+    mut visit: impl FnMut(&str, &str) -> Result<(), RenderError> + Send,
+) -> Result<(), RenderError> {
+    let started = Instant::now();
+    let (mut after, mut visited) = (String::new(), Ok(()));
+    loop {
+        let row = |chart_id: &str, info: &str| {
+            if visited.is_ok() {
+                visited = check_memory(info, memory).and_then(|()| visit(chart_id, info));
+            }
+        };
+        let page = catalog.visit_page_of_charts(name, &after, row).await;
+        let next = page.map_err(|error| {
+            tracing::debug!(%error, "failed to read the charts of a repository");
+            Unavailable
+        })?;
+        visited?;
+        let Some(last) = next else { return Ok(()) };
+        if started.elapsed() > MAX_READ {
+            tracing::warn!(repository = %name, "failed to render an index: reading its rows takes too long");
+            return Err(RenderError::Busy);
+        }
+        after = last;
+    }
+}
+
+fn check_memory(info: &str, memory: u64) -> Result<(), RenderError> {
+    let needed = COPIES * info.len() as u64;
+    if needed > memory {
+        return Err(RenderError::LargeRow(needed));
+    }
+    Ok(())
 }
 
 /// Returns the names that several charts of a repository have: in a registry, an ID has the path instead.
-async fn shared_names(catalog: &Catalog, name: &NamespacedName) -> Result<HashSet<String>, RenderError> {
+async fn shared_names(catalog: &Catalog, name: &NamespacedName, memory: u64) -> Result<HashSet<String>, RenderError> {
     let (mut names, mut shared) = (HashSet::new(), HashSet::new());
     let visit = |chart_id: &str, info: &str| {
         if let Some(row) = Row::decode(info) {
@@ -229,9 +281,9 @@ async fn shared_names(catalog: &Catalog, name: &NamespacedName) -> Result<HashSe
                 shared.insert(name);
             }
         }
-        true
+        Ok(())
     };
-    catalog.visit_sorted_charts(name, visit).await.map_err(unavailable)?;
+    visit_rows(catalog, name, memory, visit).await?;
     Ok(shared)
 }
 
@@ -255,11 +307,27 @@ mod tests {
     fn an_error_that_may_pass_is_not_kept() {
         assert!(entry(1, Err(RenderError::TooLarge)).is_usable());
         assert!(!entry(1, Err(RenderError::SpoolFull)).is_usable());
+        let without_clients = IndexEntry {
+            rendering: ready(Err(RenderError::Busy)).boxed().shared(),
+            ..entry(1, Err(RenderError::Busy))
+        };
+        assert!(!without_clients.is_usable());
         let unfinished = IndexEntry {
             rendering: std::future::pending().boxed().shared(),
             ..entry(1, Err(RenderError::Busy))
         };
         assert!(unfinished.is_usable());
+    }
+
+    #[test]
+    fn a_large_row_takes_more_memory() {
+        let row = "x".repeat(2 << 20);
+        assert_eq!(check_memory(&row, RENDER_MEMORY), Ok(()));
+        let larger = format!("{row}x");
+        let Err(RenderError::LargeRow(needed)) = check_memory(&larger, RENDER_MEMORY) else {
+            panic!("the row fits");
+        };
+        assert_eq!(check_memory(&larger, needed), Ok(()));
     }
 
     #[test]
@@ -274,9 +342,10 @@ mod tests {
             .entries
             .insert(oldest.clone(), entry(0, Err(RenderError::TooLarge)));
         // A namespace takes the room of others last.
-        assert!(state.make_room("team-a") && state.entries.contains_key(&oldest));
+        assert!(state.make_room("team-a", true) && state.entries.contains_key(&oldest));
         assert!(!state.entries.contains_key(&NamespacedName::new("team-a", "b")));
-        assert!(state.make_room("team-c") && !state.entries.contains_key(&oldest));
+        assert!(!state.make_room("team-c", false));
+        assert!(state.make_room("team-c", true) && !state.entries.contains_key(&oldest));
         assert_eq!(state.entries.len(), 2);
     }
 

@@ -103,7 +103,8 @@ impl<W: Write> IndexRenderer<W> {
         };
         let name = row.name(path);
         let base = base_name(&name);
-        if matches!(base, "" | "." | "..") {
+        // Clients resolve them as parts of the path of an archive.
+        if [base, path].iter().any(|part| matches!(*part, "" | "." | "..")) {
             return Ok(());
         }
         let mut seen = HashSet::new();
@@ -268,6 +269,7 @@ mod tests {
                 json!({"name": "odd", "chartVersions": [version("latest")]}),
             ),
             ("stable/..", json!({"name": "..", "chartVersions": [version("1.0.0")]})),
+            ("stable/.", json!({"name": "dot", "chartVersions": [version("1.0.0")]})),
             ("stable/broken", json!({"name": 1})),
         ]);
         assert_eq!(entries.as_object().unwrap().keys().collect::<Vec<_>>(), ["web"]);

@@ -14,6 +14,8 @@ pub struct ArchiveRequest {
     pub repository_url: String,
     /// True if the record of the repository names no credentials.
     pub is_public: bool,
+    /// True if the record of the repository is that of a registry, whose digests are those of manifests.
+    pub is_registry: bool,
     /// The first URL of the version.
     pub url: String,
     pub version: String,

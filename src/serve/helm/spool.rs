@@ -56,8 +56,8 @@ impl IndexSpool {
     }
 }
 
-/// Drops another index, and returns false if there is none.
-pub(super) type MakeRoom<'a> = dyn Fn(&str) -> bool + Send + Sync + 'a;
+/// Drops another index: of the namespace, or else of all if the second argument is true. Returns false if there is none.
+pub(super) type MakeRoom<'a> = dyn Fn(&str, bool) -> bool + Send + Sync + 'a;
 
 /// Writes an index, and its compressed form after it.
 pub(super) struct SpoolWriter<'a> {
@@ -125,16 +125,16 @@ impl<'a> SpoolWriter<'a> {
                     self.charge.spool.absorb(spool);
                     self.charge.indexes.absorb(indexes);
                 }
-                None if self.may_grow() && (self.make_room)(self.namespace) => {}
-                None => return Err(RenderError::SpoolFull),
+                None => {
+                    // Above the share of a namespace, it would not help to drop those of others.
+                    let of_others = self.spool.indexes.can_share(self.namespace, STEP);
+                    if !(self.make_room)(self.namespace, of_others) {
+                        return Err(RenderError::SpoolFull);
+                    }
+                }
             }
         }
         Ok(())
-    }
-
-    /// Returns false if the index is larger than a share, and never fits, however many others are dropped.
-    fn may_grow(&self) -> bool {
-        self.charge.indexes.amount() + STEP <= self.spool.indexes.share()
     }
 }
 
@@ -221,7 +221,7 @@ mod tests {
         IndexSpool::new(Budget::new("spool", limit), None, &budget::Metrics::default())
     }
 
-    fn nothing_to_drop(_: &str) -> bool {
+    fn nothing_to_drop(_: &str, _: bool) -> bool {
         false
     }
 
@@ -267,7 +267,7 @@ mod tests {
             spool.charge("team-b", STEP).unwrap(),
             spool.charge("team-b", STEP).unwrap(),
         ]);
-        let make_room = |_: &str| held.lock().unwrap().pop().is_some();
+        let make_room = |_: &str, _: bool| held.lock().unwrap().pop().is_some();
         let mut writer = SpoolWriter::new(&spool, "team-a", &make_room).unwrap();
         writer.write_all(&vec![0; 512 << 10]).unwrap();
         assert!(held.lock().unwrap().len() < 2);
@@ -276,12 +276,14 @@ mod tests {
     }
 
     #[test]
-    fn no_other_is_dropped_for_an_index_that_never_fits() {
+    fn others_are_not_dropped_for_an_index_above_the_share_of_a_namespace() {
         let spool = spool(8 * STEP);
-        let make_room = |_: &str| -> bool { panic!("another index was dropped") };
+        let make_room = |_: &str, of_others: bool| {
+            assert!(!of_others);
+            false
+        };
         let mut writer = SpoolWriter::new(&spool, "team-a", &make_room).unwrap();
-        writer.write_all(&vec![0; 512 << 10]).unwrap();
-        let error = writer.write_all(&[0]).unwrap_err();
+        let error = writer.write_all(&vec![0; 768 << 10]).unwrap_err();
         assert_eq!(error.downcast::<RenderError>().unwrap(), RenderError::SpoolFull);
     }
 }

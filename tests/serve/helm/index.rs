@@ -94,6 +94,23 @@ async fn the_index_is_compressed_for_clients_that_accept_it() {
     assert!(head.bytes().await.unwrap().is_empty());
 }
 
+#[rstest]
+#[tokio::test]
+async fn an_index_of_many_charts_has_each_once(#[values(On::Sqlite, On::Postgres)] on: On) {
+    const NUMBER: usize = 600;
+    const VERSIONS: &[&str] = &["1.0.0"];
+    let world = World::new().await;
+    let url = database(&world, on).await;
+    let names: Vec<String> = (0..NUMBER).map(|number| format!("web-{number}")).collect();
+    let charts: Vec<(&str, &[&str])> = names.iter().map(|name| (name.as_str(), VERSIONS)).collect();
+    fill(&world, &url, "stable", &charts).await;
+    let serving = Serving::of(&world, &url).await;
+    let index = get(&serving, INDEX).await;
+    assert_eq!(index.json()["entries"].as_object().unwrap().len(), NUMBER);
+    let text = String::from_utf8(index.body).unwrap();
+    assert_eq!(text.matches("\"name\":\"web-").count(), NUMBER);
+}
+
 #[tokio::test]
 async fn rendered_indexes_leave_no_file() {
     let world = World::new().await;

@@ -140,7 +140,9 @@ impl Annotations {
     /// Returns an annotation that is a list in YAML.
     pub(super) fn list(&self, name: &str) -> Option<Listed> {
         let text = self.annotations.get(&format!("{PREFIX}{name}"))?;
-        let items = annotation_list(text).and_then(|list| {
+        // A list would pass for the fields of an object, in their order.
+        let list = annotation_list(text).filter(|list| !list.iter().any(Value::is_array));
+        let items = list.and_then(|list| {
             let items = list.into_iter().take(MAX_ENTRIES).map(serde_json::from_value::<Item>);
             items.collect::<Result<Vec<_>, _>>().ok()
         });
