@@ -163,7 +163,8 @@ async fn assert_inert(browser: &Browser, origin: &str, path: &str) {
 async fn nothing_of_a_hostile_catalog_runs_loads_or_deceives() {
     let renamed = "<script>alert(1)<%2Fscript>";
     let name = format!(
-        "UPDATE charts SET chart_id = 'stable/{renamed}', info = replace(info, '\"renamed\"', '\"{renamed}\"')
+        "PRAGMA foreign_keys = OFF;
+         UPDATE charts SET chart_id = 'stable/{renamed}', info = replace(info, '\"renamed\"', '\"{renamed}\"')
          WHERE chart_id = 'stable/renamed'"
     );
     let icon = format!(

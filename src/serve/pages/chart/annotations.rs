@@ -1,4 +1,4 @@
-//! What Chart.yaml says, and its annotations for Artifact Hub. All of it is the authors' text.
+//! Chart.yaml and its annotations for Artifact Hub. All of it is the authors' text.
 
 use std::collections::BTreeMap;
 
