@@ -238,7 +238,7 @@ async fn an_application_is_shown_with_its_components_workflow_and_revisions() {
     );
     assert!(!text.contains("<script>alert") && !text.contains('\u{202e}'), "{text}");
     assert_eq!(text.matches("<ul").count(), text.matches("</ul>").count());
-    assert_eq!(text.matches("<li").count(), text.matches("</li>").count());
+    assert_eq!(text.matches("<li>").count(), text.matches("</li>").count());
     let stopped = page(&serving, &token, &format!("{path}?reload=off")).await;
     assert_eq!((stopped.status, stopped.header("refresh")), (200, ""));
 

@@ -51,7 +51,7 @@ async fn charts_are_found_by_words_and_listed_in_pages(#[values(On::Sqlite, On::
         json!({
             "namespace": "default", "repository": "stable", "name": "web", "version": "1.1.0", "appVersion": "",
             "description": "A chart", "category": "", "keywords": [], "created": "2026-01-01T00:00:00Z", "versions": 3,
-            "fuzzy": false,
+            "hasIcon": false, "fuzzy": false,
         })
     );
 

@@ -313,7 +313,7 @@ async fn crawlers_are_kept_out_and_other_clients_get_problems() {
     assert!(icon.header("content-type").starts_with("image/"), "{icon:?}");
     // The API does not turn into pages.
     page(&serving, "/api/v1/nothing").await.problem(404);
-    page(&serving, "/api/v1/charts/default/stable/nothing")
-        .await
-        .problem(404);
+    let accept = [("accept", "text/html,*/*;q=0.8")];
+    let missing = serving.request("/api/v1/charts/default/stable/nothing", &accept).await;
+    missing.problem(404);
 }

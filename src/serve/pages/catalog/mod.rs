@@ -109,7 +109,7 @@ pub(super) async fn show(
 ) -> Result<Response, PageError> {
     let selection = Selection::parse(query.as_deref().unwrap_or_default());
     let query = Query::parse(Some(&selection.api_query(PAGE_SIZE)))?;
-    let visit = site.enter(&headers, selection.get("namespace")).await?;
+    let visit = site.enter(&headers, selection.namespace()).await?;
     let found = query.find(&visit)?;
     page(&site, &headers, &CatalogPage::new(&site, &visit, &selection, &found))
 }

@@ -20,6 +20,12 @@ impl Selection {
         pairs.find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
+    /// Returns the namespace of the list; `None` for all.
+    pub(super) fn namespace(&self) -> Option<&str> {
+        let of_repository = self.get("repository").and_then(|name| name.split_once('/'));
+        of_repository.map_or_else(|| self.get("namespace"), |(namespace, _)| Some(namespace))
+    }
+
     pub(super) fn has_filter(&self) -> bool {
         FILTERS.iter().any(|name| self.get(name).is_some())
     }
