@@ -90,7 +90,11 @@ impl Bench {
             control_plane.install_crd(&crd).await;
         }
         control_plane.kubectl(&["create", "namespace", "vela-system"]).await;
-        for directory in ["definitions/components", "definitions/traits", "definitions/workflowsteps"] {
+        for directory in [
+            "definitions/components",
+            "definitions/traits",
+            "definitions/workflowsteps",
+        ] {
             let directory = project(directory).display().to_string();
             let arguments = ["create", "--namespace=vela-system", "--filename", &directory];
             control_plane.kubectl(&arguments).await;
