@@ -103,7 +103,7 @@ impl Bench {
         Self {
             size,
             watch: StatusWatch::new(namespaces.all(APPLICATION), |application| {
-                application.data["status"]["phase"].as_str()
+                application.data["status"]["status"].as_str()
             }),
             control_plane,
             namespaces,
