@@ -1,4 +1,4 @@
-//! One Application: its components, workflow, objects, conditions, revisions and events.
+//! The page of an Application: its components, workflow, objects, conditions, revisions and events.
 
 use askama::Template;
 use axum::extract::rejection::PathRejection;

@@ -51,13 +51,9 @@ struct Dependency {
 }
 
 impl AboutTab {
-    pub(super) async fn load(site: &Site, visit: &Visit, shown: &Shown) -> Result<Self, Problem> {
+    pub(super) fn new(site: &Site, visit: &Visit, shown: &Shown) -> Result<Self, Problem> {
         let repository = &shown.names.repository;
-        let metadata = site
-            .rows()
-            .metadata(repository, &shown.names.chart_id(), &shown.version)
-            .await?;
-        let chart = Annotations::of(metadata.as_ref().map(|metadata| metadata.json.as_str()));
+        let chart = Annotations::of(shown.metadata.as_ref().map(|metadata| metadata.json.as_str()));
         let prefix = site.prefix();
         let keyword = |keyword: &str| Named {
             name: line(keyword, MAX_TEXT),
@@ -70,7 +66,7 @@ impl AboutTab {
         ];
         let charts = Charts::new(visit, repository)?;
         Ok(Self {
-            is_pending: metadata.is_none(),
+            is_pending: shown.metadata.is_none(),
             facts: facts(shown, &chart),
             dependencies: chart
                 .objects("dependencies")

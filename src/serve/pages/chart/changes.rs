@@ -17,7 +17,7 @@ use crate::text::printable;
 #[template(path = "chart/changes.html", config = "src/serve/pages/askama.toml")]
 pub(super) struct ChangesTab {
     version: String,
-    /// Those of the annotation `artifacthub.io/changes`.
+    /// The changes that the annotation `artifacthub.io/changes` lists.
     named: Option<Listed>,
     /// `None` if there is only one version.
     compared: Option<Compared>,
@@ -33,12 +33,7 @@ struct Compared {
 
 impl ChangesTab {
     pub(super) async fn load(site: &Site, headers: &HeaderMap, shown: &Shown, query: &Query) -> Result<Self, Problem> {
-        let repository = &shown.names.repository;
-        let metadata = site
-            .rows()
-            .metadata(repository, &shown.names.chart_id(), &shown.version)
-            .await?;
-        let annotations = Annotations::of(metadata.as_ref().map(|metadata| metadata.json.as_str()));
+        let annotations = Annotations::of(shown.metadata.as_ref().map(|metadata| metadata.json.as_str()));
         let to = text_of(query.to.as_deref()).unwrap_or(&shown.version);
         let compared = match text_of(query.from.as_deref()).or_else(|| before(shown, to)) {
             Some(from) => Some(Compared::load(site, headers, shown, [from, to]).await?),

@@ -5,12 +5,11 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 
-use super::text::{cut_lines, line, visible_lines};
+use super::text::{self, cut_lines, line};
 use super::{QueryResult, Shown, parse, text_of};
 use crate::serve::api::address::{Names, address};
 use crate::serve::api::diff::Pair;
 use crate::serve::api::files::FileName;
-use crate::serve::api::keys;
 use crate::serve::pages::error::sentence;
 use crate::serve::pages::shown::{Choice, choices, count, name};
 use crate::serve::pages::{Frame, PageError, large_page};
@@ -53,10 +52,7 @@ impl KeyChange {
         let differs_in_type = from.zip(to).is_some_and(|(from, to)| from.kind != to.kind);
         let default = |key: Option<&ValueKey>| {
             let key = key?;
-            let default = match keys::default(key)? {
-                empty if empty.is_empty() => "\"\"".to_owned(),
-                default => visible_lines(&default),
-            };
+            let default = text::default(key)?;
             Some(if differs_in_type {
                 format!("{default} ({})", key.kind.name())
             } else {

@@ -57,7 +57,7 @@ impl Header {
     ) -> Result<Self, Problem> {
         let (prefix, repository) = (site.prefix(), &shown.names.repository);
         let chart_id = shown.names.chart_id();
-        let metadata = site.rows().metadata(repository, &chart_id, &shown.version).await?;
+        let metadata = shown.metadata.as_ref();
         let metadata = metadata.and_then(|metadata| serde_json::from_str::<ChartYaml>(&metadata.json).ok());
         let loaded = visit.repository(repository)?;
         let summary = &shown.info.summary;

@@ -29,6 +29,7 @@ use serde::Deserialize;
 
 use super::shown::number;
 use super::{Frame, PageError, large_page, links};
+use crate::catalog::ChartMetadata;
 use crate::serve::api::address::{Address, Names, NamesAndVersion, address, address_of_version};
 use crate::serve::api::chart::{ChartRow, VersionRow};
 use crate::serve::api::files::{self, FileName, Opened};
@@ -92,6 +93,8 @@ struct Shown {
     /// Without versions; sources and maintainers are limited to [`MAX_ENTRIES`].
     info: ChartRow,
     row: VersionRow,
+    /// Chart.yaml, read for the page of a version.
+    metadata: Option<ChartMetadata>,
 }
 
 struct VersionLine {
@@ -170,7 +173,14 @@ impl Shown {
             info,
             row,
             names,
+            metadata: None,
         })
+    }
+
+    async fn with_metadata(self, site: &Site) -> Result<Self, Problem> {
+        let (repository, chart_id) = (&self.names.repository, self.names.chart_id());
+        let metadata = site.rows().metadata(repository, &chart_id, &self.version).await?;
+        Ok(Self { metadata, ..self })
     }
 
     fn app_version(&self) -> String {
@@ -272,7 +282,7 @@ impl TabName {
             Self::Schema => Tab::Schema(SchemaTab::new(site, shown, opened)),
             Self::Changes => Tab::Changes(ChangesTab::load(site, headers, shown, query).await?),
             Self::Versions => Tab::Versions(VersionsTab::new(site, shown)),
-            Self::About => Tab::About(AboutTab::load(site, visit, shown).await?),
+            Self::About => Tab::About(AboutTab::new(site, visit, shown)?),
         })
     }
 }
@@ -355,6 +365,7 @@ async fn respond(
 ) -> Result<Response, PageError> {
     let visit = site.enter(headers, Some(&names.repository.namespace)).await?;
     let shown = Shown::read(site, &visit, names, version).await?;
+    let shown = shown.with_metadata(site).await?;
     let tab = TabName::parse(query);
     let opened = files::open(site, &shown.names, &shown.row, tab.file(query)).await?;
     let header = Header::load(site, &visit, headers, &shown, &opened.view, tab.name()).await?;

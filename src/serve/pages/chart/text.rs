@@ -1,5 +1,7 @@
 //! Texts of chart authors as pages show them.
 
+use crate::serve::api::keys;
+use crate::serve::values::ValueKey;
 use crate::text::{is_control, is_invisible, printable, truncate};
 
 /// Removes characters that hide or reorder text, and keeps line breaks and tabs. The result is not longer than the text.
@@ -42,6 +44,12 @@ pub(super) fn cut_lines(text: &str) -> CutText {
 /// Returns a text of one line.
 pub(super) fn line(text: &str, limit: usize) -> String {
     truncate(&printable(&truncate(text, 4 * limit)), limit)
+}
+
+/// Returns the default of a key as pages show it; `None` for a map or a list whose parts have rows.
+pub(super) fn default(key: &ValueKey) -> Option<String> {
+    let default = visible_lines(&keys::default(key)?);
+    Some(if default.is_empty() { "\"\"".to_owned() } else { default })
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use askama::Template;
 
-use super::text::{CutText, cut_lines, line, visible_lines};
+use super::text::{CutText, cut_lines, default, line};
 use super::{Query, Shown, text_of};
 use crate::serve::api::files::{FileName, FileText, Opened};
 use crate::serve::api::keys;
@@ -69,13 +69,9 @@ struct KeyRow {
 
 impl KeyRow {
     fn new(key: &ValueKey) -> Self {
-        let default = keys::default(key).map(|default| match &*visible_lines(&default) {
-            "" => "\"\"".to_owned(),
-            shown => shown.to_owned(),
-        });
         Self {
             path: line(&key.path, MAX_TEXT_BYTES),
-            default,
+            default: default(key),
             kind: key.kind.name(),
             comment: line(&key.comment, MAX_TEXT_BYTES),
             line: key.line,
