@@ -191,7 +191,13 @@ impl Browser {
 
     /// Clicks an element once it can be clicked.
     pub(super) async fn click(&self, css: &str) {
+        // Pages scroll smoothly: ChromeDriver would click before the element is in the window.
+        let scroll = format!(
+            "document.querySelector({})?.scrollIntoView({{ block: 'center', inline: 'center', behavior: 'instant' }})",
+            Value::from(css)
+        );
         eventually(SOON, &format!("a click on {css}"), async || {
+            self.session.execute::<Value>(&scroll).await?;
             self.session.click(css).await
         })
         .await;
