@@ -1,6 +1,7 @@
 //! `portolan serve` with 100,000 versions, 256 callers and raised limits, beside static bytes from the same listener.
 //! The column of requests shows requests per second in this part.
 
+mod pages;
 mod site;
 
 use std::time::{Duration, Instant};
@@ -62,6 +63,7 @@ impl Bench<'_> {
         rows.extend(self.index().await);
         rows.extend([self.change().await, self.slow_readers().await]);
         rows.extend([self.sync().await, self.defaults().await]);
+        rows.extend(self.pages().await);
         rows
     }
 
@@ -183,9 +185,18 @@ impl Bench<'_> {
 
 /// Returns the CPU of a request, the 99th percentile of the times, and the requests per second.
 async fn measured(serve: &Serve, clients: usize, requests: &Requests, baseline: f64) -> Sample {
+    used_by_load(serve, clients, None, requests, baseline).await
+}
+
+/// Same for 200 requests a second.
+async fn at_rate(serve: &Serve, requests: &Requests, baseline: f64) -> Sample {
+    used_by_load(serve, 16, Some(200.0), requests, baseline).await
+}
+
+async fn used_by_load(serve: &Serve, clients: usize, rate: Option<f64>, requests: &Requests, baseline: f64) -> Sample {
     let before = serve.used();
     reset_peak_memory(serve.process);
-    let (sample, statuses) = load(&serve.address, clients, None, SECONDS, requests).await;
+    let (sample, statuses) = load(&serve.address, clients, rate, SECONDS, requests).await;
     let is_answered = statuses.keys().all(|status| [200, 304].contains(status));
     assert!(is_answered, "no request is refused: {statuses:?}");
     let used = serve

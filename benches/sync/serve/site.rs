@@ -72,11 +72,17 @@ impl Callers {
     }
 }
 
+impl Callers {
+    pub fn token(&self) -> &str {
+        &self.tokens[0]
+    }
+}
+
 pub struct Site {
     url: String,
     _postgres: Option<TestDatabase>,
     _directory: ScratchDir,
-    charts: ChartServer,
+    pub charts: ChartServer,
 }
 
 impl Site {
@@ -98,6 +104,7 @@ impl Site {
             site.sync_small(number, number).await;
         }
         site.sync_large(0).await;
+        site.sync_pages().await;
         site
     }
 
@@ -117,7 +124,7 @@ impl Site {
     }
 
     /// Each repository has a namespace of its own.
-    async fn sync(&self, name: &str, index: String) -> f64 {
+    pub async fn sync(&self, name: &str, index: String) -> f64 {
         self.charts.serve(&format!("/{name}/index.yaml"), Page::new(index));
         let url = self.charts.url(&format!("/{name}"));
         let mut sync = command(["sync", name, &url, "helm", "--namespace", name]);
