@@ -1,5 +1,7 @@
 //! The differences of values.yaml between two versions: the keys, then the text.
 
+use std::sync::Arc;
+
 use askama::Template;
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -221,7 +223,7 @@ pub(super) async fn show(
     };
     let (keys, text) = match pair.read(&site, &headers).await {
         Ok(texts) => {
-            let keys = pair.keys(&site, texts.clone()).await;
+            let keys = pair.keys(&site, Arc::clone(&texts)).await;
             let text = pair.text(&site, texts).await;
             (
                 of_files(keys.map(|keys| ChangedKeys::new(&keys)))?,
