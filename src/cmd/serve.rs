@@ -91,7 +91,7 @@ pub struct ArchiveFlags {
 }
 
 /// The flags of [`UNUSED`] that are set. They have no variables.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct UnusedFlags(Vec<String>);
 
 impl FromArgMatches for UnusedFlags {
