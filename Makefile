@@ -81,7 +81,7 @@ loc: ## count lines of production code and comments in src/, and handwritten wor
 	@find src -name '*.rs' ! -path '*/tests/*' ! -name 'tests.rs' ! -name '*_tests.rs' | xargs awk -f tests/loc.awk
 	@find docs -name '*.md' | xargs awk -f tests/words.awk README.md
 
-.PHONY: docs recording
+.PHONY: docs recording screenshot
 
 # The tests that write pages of docs/reference.
 REFERENCE = surface::coverage:: surface::pages:: surface::reasons:: surface::the_reference_of packaging::readme::
@@ -95,6 +95,11 @@ docs: ## write the reference and build the book in target/book; links are checke
 recording: ## run the commands of the README's picture and draw docs/recording.svg
 	cargo build --locked
 	docs/recording.sh
+
+screenshot: ## take docs/catalog.png, the page of the catalog in the README
+	tests/tools.sh browser
+	cargo build --locked
+	docs/screenshot.sh
 
 tools: ## install the control plane, evaluator, Helm, registry, Postgres and Chromium for the tests in target/tools
 	@tests/tools.sh

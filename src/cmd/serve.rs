@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, FromArgMatches};
 
 use super::flags::cluster::{ClusterFlags, kubeapps_namespace};
 use super::flags::database::DatabaseFlags;
@@ -67,6 +68,8 @@ pub struct Serve {
     pub fetch: FetchFlags,
     #[command(flatten)]
     pub resources: ResourceFlags,
+    #[command(flatten)]
+    pub unused: UnusedFlags,
 }
 
 /// Those of `portolan run` for archives of charts, besides [`FetchFlags`].
@@ -87,6 +90,33 @@ pub struct ArchiveFlags {
     pub allow_tenant_proxies: bool,
 }
 
+/// The flags of [`UNUSED`] that are set. They have no variables.
+#[derive(Debug)]
+pub struct UnusedFlags(Vec<String>);
+
+impl FromArgMatches for UnusedFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let is_set = |id: &&str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        let flag = |id: &str| format!("--{}", id.replace('_', "-"));
+        Ok(Self(UNUSED.into_iter().filter(is_set).map(flag).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for UnusedFlags {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        command
+    }
+}
+
 /// Hides the flags that change nothing here. They share their groups with others.
 pub(super) fn hide_other_flags(command: clap::Command) -> clap::Command {
     command.mut_args(|argument| {
@@ -98,6 +128,9 @@ pub(super) fn hide_other_flags(command: clap::Command) -> clap::Command {
 impl Serve {
     pub(super) async fn execute(self) -> Result<(), Error> {
         let options = self.options()?;
+        for flag in &self.unused.0 {
+            tracing::warn!("{flag} has no effect on portolan serve");
+        }
         let shutdown = shutdown::on_signal().map_err(failed_to("listen for signals"))?;
         Ok(serve::run(&options, shutdown).await?)
     }
@@ -183,6 +216,24 @@ mod tests {
     fn address(flags: &[&str]) -> Result<CatalogAddress, Error> {
         let flags = Test::try_parse_from(["test"].iter().chain(flags)).unwrap().serve;
         flags.options().map(|options| options.catalog.address)
+    }
+
+    #[test]
+    fn each_flag_without_effect_is_named() {
+        let unused = |flags: &[&str]| {
+            let test = Test::try_parse_from(["test"].iter().chain(flags)).unwrap();
+            test.serve.unused.0
+        };
+        assert_eq!(unused(&["--serve=:1"]), [""; 0]);
+        let flags = [
+            "--database-connections=10",
+            "--max-repository-bytes=1",
+            "--max-namespace-bytes=1",
+            "--index-max-bytes=100Mi",
+        ];
+        let names = flags.map(|flag| flag.split('=').next().unwrap());
+        assert_eq!(unused(&flags), names);
+        assert_eq!(names.len(), UNUSED.len());
     }
 
     #[test]

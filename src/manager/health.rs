@@ -233,10 +233,7 @@ impl ProcessHealth {
                     }
                 }
             });
-            let check = check.with_warning();
-            // A pod that is not ready gets no reviews, and KubeVela's Applications do not need the database.
-            let serves_webhooks = options.oam.as_ref().is_some_and(|oam| oam.webhooks.is_some());
-            checks.push(if serves_webhooks { check.optional() } else { check });
+            checks.push(options.optional_beside_webhooks(check.with_warning()));
         }
         checks.push(shutdown_check(shutdown));
         checks

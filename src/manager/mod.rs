@@ -32,7 +32,7 @@ use crate::budget::Budgets;
 use crate::catalog::Catalog;
 use crate::controllers::{application, apprepository, oam};
 use crate::runtime::kube_client::{ConnectOptions, connect};
-use crate::server::{Authorize, Info, ListenAddress, LogFilter, ProcessMetrics};
+use crate::server::{Authorize, HealthCheck, Info, ListenAddress, LogFilter, ProcessMetrics};
 use crate::trace::SpanMetrics;
 pub use catalog_server::{CatalogAddress, CatalogOptions};
 use catalog_server::{CatalogContext, CatalogMetrics};
@@ -94,6 +94,12 @@ impl Options {
     fn uses_sqlite(&self) -> bool {
         self.apprepository.is_some() && self.database.is_sqlite()
     }
+
+    /// A pod that is not ready gets no reviews, and KubeVela's Applications need neither database nor catalog.
+    fn optional_beside_webhooks(&self, check: HealthCheck) -> HealthCheck {
+        let serves_webhooks = self.oam.as_ref().is_some_and(|oam| oam.webhooks.is_some());
+        if serves_webhooks { check.optional() } else { check }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -137,11 +143,13 @@ pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), E
     let health = ProcessHealth::default();
     let authorize = authorize_metrics(options, &metrics).await?;
     let prerequisites = metrics.oam.as_ref().map(|oam| &oam.prerequisites);
-    let ready = health.ready_checks(options, prerequisites, &shutdown);
+    let mut ready = health.ready_checks(options, prerequisites, &shutdown);
     let mut servers = Servers {
         reviews: JoinSet::new(),
         catalog: start_catalog(options, &metrics, &mut registry, &shutdown).await?,
     };
+    let check = servers.catalog.as_ref().map(RunningCatalog::check);
+    ready.extend(check.map(|check| options.optional_beside_webhooks(check)));
     let oam = options.oam.as_ref();
     let served = Served {
         listeners: &options.listeners,

@@ -88,6 +88,28 @@ async fn values_are_filtered_by_key() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_break_after_dots_only() {
+    // Each part of a path is a text of its own.
+    const PARTS: &str = "const parts = [...document.querySelectorAll('.key')]
+            .flatMap((key) => [...key.childNodes]).filter((node) => node.nodeType === Node.TEXT_NODE);
+        const lines = (node) => {
+            const range = document.createRange();
+            range.selectNodeContents(node);
+            return range.getClientRects().length;
+        };
+        return parts.map((node) => [node.data, lines(node)]);";
+    let catalog = Catalog::new().await;
+    let browser = catalog.browser().await;
+    browser.open(&format!("{WEB}?tab=values")).await;
+    for width in [320, 1280] {
+        browser.resize(width).await;
+        let parts: Vec<(String, usize)> = browser.js(PARTS).await;
+        assert!(parts.contains(&("repository".to_owned(), 1)), "{width}: {parts:?}");
+        assert!(parts.iter().all(|(_, lines)| *lines == 1), "{width}: {parts:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_version_is_selected() {
     let catalog = Catalog::new().await;
     let browser = catalog.browser().await;

@@ -168,6 +168,20 @@ fn each_page_says_at_its_top_for_whom_it_is() {
 }
 
 #[test]
+fn the_readme_opens_with_the_page_that_the_script_takes() {
+    const PICTURE: &str = "docs/catalog.png";
+    let readme = read(Path::new("README.md"));
+    let first = Regex::new(r"!\[([^\]]+)\]\(([^)]+)\)").unwrap();
+    assert_eq!(&first.captures(&readme).unwrap()[2], PICTURE);
+    let picture = fs::read(project(PICTURE)).unwrap();
+    // PNG: a signature, and a chunk that begins with width and height.
+    assert!(picture.starts_with(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"));
+    let side = |at: usize| u32::from_be_bytes(picture[at..at + 4].try_into().unwrap());
+    let size = format!("--window-size={},{} ", side(16), side(20));
+    assert!(read(Path::new("docs/screenshot.sh")).contains(&size), "{size}");
+}
+
+#[test]
 fn links_and_anchors_are_read_as_forges_do() {
     let page = "# It's `a` b-c\n\nSee [one](a.md#x), `[no](b.md)` and ![picture](c.svg).\n```sh\n# [no](d.md)\n```\n## Two\n## Two\n";
     assert_eq!(links(page), ["a.md#x", "c.svg"]);

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
@@ -17,8 +18,8 @@ use crate::support::portolan::{self, Portolan, command};
 
 const REMOVAL: &str = "kubectl delete validatingwebhookconfiguration kubevela-vela-core-admission";
 
-/// Creates KubeVela's webhook; its Service has no endpoints.
-async fn create_webhook(client: &Client, name: &str, failure_policy: &str) {
+/// Creates a webhook as KubeVela's, with a Service that has no endpoints.
+async fn create_webhook(client: &Client, name: &str, failure_policy: &str, service: &str) {
     let webhook = json!({
         "metadata": { "name": name },
         "webhooks": [{
@@ -26,7 +27,7 @@ async fn create_webhook(client: &Client, name: &str, failure_policy: &str) {
             "admissionReviewVersions": ["v1"],
             "sideEffects": "None",
             "failurePolicy": failure_policy,
-            "clientConfig": { "service": { "namespace": "default", "name": "vela-core-webhook", "path": "/x" } },
+            "clientConfig": { "service": { "namespace": "default", "name": service, "path": "/x" } },
             "rules": [{
                 "apiGroups": ["core.oam.dev"], "apiVersions": ["v1beta1"], "operations": ["CREATE", "UPDATE"],
                 "resources": ["applications"],
@@ -36,6 +37,14 @@ async fn create_webhook(client: &Client, name: &str, failure_policy: &str) {
     let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     let webhook = serde_json::from_value(webhook).unwrap();
     webhooks.create(&PostParams::default(), &webhook).await.unwrap();
+}
+
+async fn create_external_service(client: &Client, name: &str) {
+    let spec = json!({ "type": "ExternalName", "externalName": "webhooks.example" });
+    let service = json!({ "metadata": { "name": name }, "spec": spec });
+    let services: Api<Service> = Api::namespaced(client.clone(), "default");
+    let service = serde_json::from_value(service).unwrap();
+    services.create(&PostParams::default(), &service).await.unwrap();
 }
 
 async fn create_endpoint(client: &Client) {
@@ -78,8 +87,10 @@ async fn doctor(control_plane: &ControlPlane, evaluator: &str) -> Doctor {
 async fn missing_definitions_and_webhooks_without_endpoints_are_named_until_they_are_repaired() {
     let control_plane = ControlPlane::start().await;
     let client = control_plane.client().await;
-    create_webhook(&client, "kubevela-vela-core-admission", "Fail").await;
-    create_webhook(&client, "harmless", "Ignore").await;
+    create_webhook(&client, "kubevela-vela-core-admission", "Fail", "vela-core-webhook").await;
+    create_webhook(&client, "harmless", "Ignore", "vela-core-webhook").await;
+    create_external_service(&client, "outside").await;
+    create_webhook(&client, "outside", "Fail", "outside").await;
 
     let broken = doctor(&control_plane, "/nowhere/portolan-cue").await;
     assert_eq!(broken.code, Some(1));
@@ -145,13 +156,11 @@ async fn missing_definitions_and_webhooks_without_endpoints_are_named_until_they
     );
 
     drop(portolan);
-    // It would refuse the Application.
+    // They would refuse the Application.
     let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-    let parameters = DeleteParams::default();
-    webhooks
-        .delete("kubevela-vela-core-admission", &parameters)
-        .await
-        .unwrap();
+    for name in ["kubevela-vela-core-admission", "outside"] {
+        webhooks.delete(name, &DeleteParams::default()).await.unwrap();
+    }
     leave_open(&client).await;
     let open = doctor(&control_plane, executable().to_str().unwrap()).await;
     assert_eq!(open.code, Some(0), "{:?} {}", open.lines, open.error);

@@ -19,10 +19,11 @@ use promql::{Series, labels_of_groupings, series};
 
 /// Labels that Prometheus adds to each series; the namespace in a cluster.
 const TARGET_LABELS: [&str; 3] = ["job", "instance", "namespace"];
-/// Metrics of the kubelet.
-const KUBELET: [&str; 2] = [
+/// Metrics of the kubelet and of kube-state-metrics, about objects that the chart names.
+const OF_CLUSTER: [&str; 3] = [
     "kubelet_volume_stats_available_bytes",
     "kubelet_volume_stats_capacity_bytes",
+    "kube_deployment_status_replicas_available",
 ];
 
 fn alerts() -> Vec<Value> {
@@ -55,7 +56,7 @@ fn problems(expression: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let mut labels: BTreeSet<String> = TARGET_LABELS.into_iter().map(str::to_owned).collect();
     for Series { name, matched } in &all_series {
-        if KUBELET.contains(&name.as_str()) {
+        if OF_CLUSTER.contains(&name.as_str()) {
             continue;
         }
         let base = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| {
@@ -90,7 +91,7 @@ fn unscoped(expression: &str) -> Vec<String> {
         Regex::new(r"^(\{[^}]*\})?(\[\w+\]\))?( > [0-9.]+)? (and|/) on \(job, instance\) portolan_budget_limit\b")
             .unwrap();
     let names: BTreeSet<String> = series(expression).into_iter().map(|series| series.name).collect();
-    let is_shared = |name: &String| !name.starts_with("portolan_") && !KUBELET.contains(&name.as_str());
+    let is_shared = |name: &String| !name.starts_with("portolan_") && !OF_CLUSTER.contains(&name.as_str());
     let is_joined = |name: &String| {
         let name = Regex::new(&format!(r"\b{name}\b")).unwrap();
         name.find_iter(expression)

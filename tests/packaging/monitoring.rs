@@ -133,6 +133,7 @@ async fn alerts_and_the_dashboard_are_rendered_if_enabled() {
     let of_release = |text: String| {
         text.replace("namespace=\"portolan\"", "namespace=\"sea\"")
             .replace("\"portolan-catalog\"", "\"try-portolan-catalog\"")
+            .replace("\"portolan-serve\"", "\"try-portolan-serve\"")
     };
     let alerts = read("alerts.yaml").map(of_release);
     let without_links = |text: String| {

@@ -219,7 +219,7 @@ async fn applications_add_permissions_on_their_kinds_in_the_watched_namespaces()
     assert_eq!(permissions(&[settings]).await, in_one);
 }
 
-const OAM: [&str; 12] = [
+const OAM: [&str; 13] = [
     "applications: get list watch patch",
     "applicationrevisions: get list watch create update patch delete",
     "definitionrevisions: get list watch create delete",
@@ -234,6 +234,7 @@ const OAM: [&str; 12] = [
     "customresourcedefinitions: list watch",
     "mutatingwebhookconfigurations validatingwebhookconfigurations: list",
     "endpointslices: list",
+    "services: get",
 ];
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Applications on pages: a real API server decides which of them a caller may read.
 
-use futures::future::join_all;
-use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use futures::{StreamExt, stream};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -259,35 +259,39 @@ async fn an_application_is_shown_with_its_components_workflow_and_revisions() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_applications_are_shown_in_pages() {
-    const COUNT: usize = 260;
+async fn thousands_of_applications_are_shown_in_pages() {
+    const COUNT: usize = 5_000;
+    const PAGE: usize = 250;
     let site = Site::new(On::Sqlite).await;
     let ours = site.ours.as_str();
-    install_crds().await;
-    let api = objects(VELA, "Application", ours).await;
+    let api = objects(APP, "Application", ours).await;
     let application = |number: usize| {
-        let metadata = json!({ "name": format!("shop-{number:03}") });
-        json!({ "apiVersion": "core.oam.dev/v1beta1", "kind": "Application", "metadata": metadata, "spec": { "components": [] } })
+        let metadata = json!({ "name": format!("suite-{number:04}") });
+        json!({ "apiVersion": "app.k8s.io/v1beta1", "kind": "Application", "metadata": metadata, "spec": {} })
     };
-    join_all((0..COUNT).map(|number| create(&api, application(number)))).await;
+    let created = stream::iter(0..COUNT).map(|number| create(&api, application(number)));
+    created.buffer_unordered(16).for_each(async |()| {}).await;
     let serving = site.serve(&[]).await;
-    let mut path = format!("/applications?namespace={ours}");
-    let mut names = Vec::new();
-    for _ in 0..COUNT {
+    let mut next = Some(format!("/applications?namespace={ours}"));
+    let mut pages: Vec<Vec<String>> = Vec::new();
+    while let Some(path) = next {
         let answer = page(&serving, ADMIN_TOKEN, &path).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         let text = answer.text();
-        let links = text.split("/vela/").skip(1).filter_map(|rest| rest.split('"').next());
-        names.extend(links.map(str::to_owned));
-        let Some((before, _)) = text.split_once("\" rel=\"next\"") else {
-            break;
-        };
-        let (_, next) = before.rsplit_once('"').unwrap();
-        path = next.replace("&#38;", "&");
+        let links = text.split("/app/").skip(1).filter_map(|rest| rest.split('"').next());
+        pages.push(links.map(str::to_owned).collect());
+        assert!(pages.len() <= COUNT / PAGE, "{path} continues the last page");
+        let before = text.split_once("\" rel=\"next\"").map(|(before, _)| before);
+        let link = before.and_then(|before| before.rsplit('"').next());
+        next = link.map(|link| link.replace("&#38;", "&"));
     }
+    assert_eq!(pages.iter().map(Vec::len).collect::<Vec<_>>(), [PAGE; COUNT / PAGE]);
     let listed = api.list(&ListParams::default()).await.unwrap();
     let expected: Vec<String> = listed.iter().map(ResourceExt::name_any).collect();
-    assert_eq!((names.len(), &names), (COUNT, &expected));
+    assert_eq!(pages.concat(), expected);
+    // Processes of other tests watch all namespaces.
+    let deleted = api.delete_collection(&DeleteParams::default(), &ListParams::default());
+    deleted.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

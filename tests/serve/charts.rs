@@ -118,10 +118,10 @@ async fn values_are_shown_by_key_and_by_line(#[values(On::Sqlite, On::Postgres)]
         &keys,
         &[
             "3 keys",
-            "<code>replicas</code>",
+            "<code class=\"key\">replicas</code>",
             "<code class=\"default\">1</code>",
             "<td>Number of pods per zone</td>",
-            "<code>image.tag</code>",
+            "<code class=\"key\">image.<wbr>tag</code>",
             &format!("<a href=\"{address}?tab=values&#38;view=file#L4\">"),
             "<option value=\"values-production\">values-production.yaml</option>",
             // The version before is selected for a comparison.
@@ -132,9 +132,13 @@ async fn values_are_shown_by_key_and_by_line(#[values(On::Sqlite, On::Postgres)]
     let filtered = shown(&serving, &format!("{address}?tab=values&q=PODS")).await;
     assert_has(
         &filtered,
-        &["1 key with all words", "value=\"PODS\"", "<code>replicas</code>"],
+        &[
+            "1 key with all words",
+            "value=\"PODS\"",
+            "<code class=\"key\">replicas</code>",
+        ],
     );
-    assert!(!filtered.contains("image.tag"), "{filtered}");
+    assert!(!filtered.contains("image.<wbr>tag"), "{filtered}");
     let none = shown(&serving, &format!("{address}?tab=values&q=nothing")).await;
     assert_has(&none, &["0 keys", "No key has all words"]);
 

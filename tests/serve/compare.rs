@@ -12,7 +12,9 @@ use crate::support::world::World;
 const HOSTILE: &str = "<script>alert(1)</script>";
 
 fn charts() -> Vec<Archive> {
-    let old = Chart::new("web", "1.0.0").file("values.yaml", "replicas: 1\nlegacy: true\nimage:\n  tag: old\n");
+    let old = Chart::new("web", "1.0.0")
+        .file("values.yaml", "replicas: 1\nlegacy: true\nimage:\n  tag: old\n")
+        .file("values-production.yaml", "replicas: 3\n");
     let annotations = json!({
         "artifacthub.io/changes": "- kind: added\n  description: Zones\n- Fewer pods\n",
         "artifacthub.io/license": "Apache-2.0",
@@ -33,7 +35,8 @@ fn charts() -> Vec<Archive> {
         .file(
             "values.yaml",
             format!("replicas: 2 # per zone\nzone: {HOSTILE}\nimage:\n  tag: old\n"),
-        );
+        )
+        .file("values-production.yaml", "replicas: 5\n");
     let store = Chart::new("store", "1.0.0").file("README.md", "# Store\n");
     vec![old.pack(), new.pack(), store.pack()]
 }
@@ -58,7 +61,7 @@ async fn two_versions_are_compared_by_key_and_as_text(#[values(On::Sqlite, On::P
             "<span class=\"added\">+replicas: 2 # per zone\n</span>",
         ],
     );
-    assert!(!diff.contains("image.tag") && !diff.contains("<script>"), "{diff}");
+    assert!(!diff.contains("image.<wbr>tag") && !diff.contains("<script>"), "{diff}");
     let same = shown(&serving, &format!("{WEB}/diff?from=1.1.0&to=1.1.0")).await;
     assert_has(&same, &["No key differs.", "The files are equal."]);
 
@@ -80,6 +83,34 @@ async fn two_versions_are_compared_by_key_and_as_text(#[values(On::Sqlite, On::P
         &versions,
         &["<a href=\"/charts/default/stable/web/diff?from=1.0.0&#38;to=1.1.0\">Compare"],
     );
+}
+
+#[tokio::test]
+async fn other_files_of_values_are_compared_too() {
+    let world = World::new().await;
+    let url = world.database_url();
+    fill_archives(&world, &url, "stable", &charts()).await;
+    let serving = Serving::of(&world, &url).await;
+    let values = shown(&serving, &format!("{WEB}/1.1.0?tab=values&file=values-production")).await;
+    assert_has(
+        &values,
+        &["<input type=\"hidden\" name=\"file\" value=\"values-production\">"],
+    );
+    let diff = format!("{WEB}/diff?from=1.0.0&to=1.1.0");
+    let production = shown(&serving, &format!("{diff}&file=values-production")).await;
+    assert_has(
+        &production,
+        &[
+            "<h2>Keys of values-production.yaml</h2>",
+            "<p role=\"status\">1 key changed.</p>",
+            "<code class=\"removed\">3</code>",
+            "<span class=\"added\">+replicas: 5\n</span>",
+            "<option value=\"values\">values.yaml</option>",
+            "<option value=\"values-production\" selected>values-production.yaml</option>",
+        ],
+    );
+    let unknown = shown(&serving, &format!("{diff}&file=values-other")).await;
+    assert_has(&unknown, &["has no file", "/versions/1.1.0/values-other\""]);
 }
 
 #[rstest]

@@ -17,6 +17,7 @@ mod memory;
 mod pages;
 mod process;
 mod responses;
+mod sizes;
 
 use reqwest::header::HeaderMap;
 use serde_json::Value;

@@ -1,5 +1,7 @@
 //! Differences of a file between two versions: by key, or as a unified diff.
 
+use std::sync::Arc;
+
 use axum::extract::{RawQuery, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
@@ -7,14 +9,14 @@ use serde::Serialize;
 
 use super::address::{Address, Names, address};
 use super::chart::VersionRow;
-use super::files::{FileName, FileText, FilesView, Lookup, look_up};
+use super::files::{FileName, FilesView, Lookup, look_up};
 use super::keys::{self, Item};
 use super::parameters::Parameters;
 use crate::serve::links::segment;
 use crate::serve::problem::Problem;
 use crate::serve::respond::{Content, JSON, negotiate, send};
 use crate::serve::site::Site;
-use crate::serve::values::{self, Keys, Kind, MAX_BYTES, ValueKey};
+use crate::serve::values::{self, Keys, Kind, MAX_BYTES, ValueKey, ValuesError};
 use crate::text::printable;
 
 const FROM: &str = "from";
@@ -67,6 +69,9 @@ const fn formats(file: &FileName) -> &'static [&'static str] {
     }
 }
 
+/// Shared by the threads that read keys and lines.
+pub(in crate::serve) type Texts = Arc<[String; 2]>;
+
 /// A file in two versions.
 pub(in crate::serve) struct Pair<'a> {
     pub(in crate::serve) address: &'a Address,
@@ -102,20 +107,21 @@ pub(super) async fn show(
 
 impl Pair<'_> {
     /// Reads both files. One that only one version has is empty in the other.
-    pub(in crate::serve) async fn read(&self, site: &Site, headers: &HeaderMap) -> Result<[String; 2], Problem> {
+    pub(in crate::serve) async fn read(&self, site: &Site, headers: &HeaderMap) -> Result<Texts, Problem> {
         let (address, file) = (self.address, self.file);
         let [from, to] = self.versions;
         let from = address.read_version(site, headers, from).await?.row;
         let to = address.read_version(site, headers, to).await?.row;
         let old = self.look_up(site, &from).await?;
         let new = self.look_up(site, &to).await?;
-        match (old, new) {
-            (Ok(old), Ok(new)) => Ok([old, new]),
-            (Ok(old), Err(missing)) if missing.is_complete() => Ok([old, String::new()]),
-            (Err(missing), Ok(new)) if missing.is_complete() => Ok([String::new(), new]),
-            (Ok(_), Err(missing)) => Err(missing.missing(address, &to, file)),
-            (Err(missing), _) => Err(missing.missing(address, &from, file)),
-        }
+        let texts = match (old, new) {
+            (Ok(old), Ok(new)) => [old, new],
+            (Ok(old), Err(missing)) if missing.is_complete() => [old, String::new()],
+            (Err(missing), Ok(new)) if missing.is_complete() => [String::new(), new],
+            (Ok(_), Err(missing)) => return Err(missing.missing(address, &to, file)),
+            (Err(missing), _) => return Err(missing.missing(address, &from, file)),
+        };
+        Ok(Arc::new(texts))
     }
 
     /// Returns a text without the memory of its row, so that no request waits for memory while it holds some. It is as large as
@@ -128,7 +134,7 @@ impl Pair<'_> {
         }
     }
 
-    async fn send_keys(&self, site: &Site, headers: &HeaderMap, texts: [String; 2]) -> Result<Response, Problem> {
+    async fn send_keys(&self, site: &Site, headers: &HeaderMap, texts: Texts) -> Result<Response, Problem> {
         let [from, to] = self.versions;
         let [old, new] = self.keys(site, texts).await?;
         let difference = values::compare(&old, &new);
@@ -146,31 +152,33 @@ impl Pair<'_> {
     }
 
     /// Reads the keys of both texts.
-    pub(in crate::serve) async fn keys(&self, site: &Site, texts: [String; 2]) -> Result<[Keys; 2], Problem> {
-        let ([old, new], [from, to]) = (texts, self.versions);
-        Ok([self.keys_of(site, from, old).await?, self.keys_of(site, to, new).await?])
+    pub(in crate::serve) async fn keys(&self, site: &Site, texts: Texts) -> Result<[Keys; 2], Problem> {
+        let work = move || {
+            let [old, new] = &*texts;
+            [values::parse(old), values::parse(new)]
+        };
+        let [old, new] = site.rows().compute(&self.address.repository.namespace, work).await?;
+        let readable = |keys: Result<Keys, ValuesError>, version: &str| {
+            keys.map_err(|error| keys::unreadable(self.address, site, version, self.file, &error))
+        };
+        let [from, to] = self.versions;
+        Ok([readable(old, from)?, readable(new, to)?])
     }
 
-    async fn keys_of(&self, site: &Site, version: &str, text: String) -> Result<Keys, Problem> {
-        let file = FileText { text, memory: None };
-        let keys = keys::parse(site, self.address, file).await?;
-        keys.map_err(|error| keys::unreadable(self.address, site, version, self.file, &error))
-    }
-
-    async fn send_text(&self, site: &Site, headers: &HeaderMap, texts: [String; 2]) -> Result<Response, Problem> {
+    async fn send_text(&self, site: &Site, headers: &HeaderMap, texts: Texts) -> Result<Response, Problem> {
         let diff = self.text(site, texts).await?;
         self.send(site, headers, Content::new(TEXT_DIFF, diff.into_bytes()))
             .await
     }
 
     /// Returns a unified diff, empty if the texts are equal.
-    pub(in crate::serve) async fn text(&self, site: &Site, texts: [String; 2]) -> Result<String, Problem> {
+    pub(in crate::serve) async fn text(&self, site: &Site, texts: Texts) -> Result<String, Problem> {
         let names = self.versions.map(|version| {
             let name = format!("{}-{version}/{}", self.address.chart, self.file.name());
             printable(&name)
         });
         let work = move || {
-            let [old, new] = &texts;
+            let [old, new] = &*texts;
             let [from, to] = &names;
             values::unified_diff(old, new, [from, to])
         };

@@ -55,7 +55,7 @@ pub(in crate::serve) fn default(key: &ValueKey) -> Option<String> {
 }
 
 /// Reads the keys of a text with a CPU permit of the namespace.
-pub(in crate::serve) async fn parse(
+async fn parse(
     site: &Site,
     address: &Address,
     file: FileText,

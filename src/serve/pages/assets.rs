@@ -123,6 +123,12 @@ mod tests {
     }
 
     #[test]
+    fn each_rule_of_the_style_sheet_is_closed() {
+        let count = |brace: char| STYLE.content.matches(brace).count();
+        assert_eq!(count('{'), count('}'));
+    }
+
+    #[test]
     fn the_style_sheet_loads_nothing() {
         assert!(!STYLE.content.contains("url(") && !STYLE.content.contains("@import"));
     }

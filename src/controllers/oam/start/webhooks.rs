@@ -8,6 +8,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, ValidatingWebhookConfiguration,
     WebhookClientConfig,
 };
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ListParams};
@@ -204,9 +205,23 @@ impl<'a> WebhookServices<'a> {
         let labels = format!("kubernetes.io/service-name={}", service.name);
         let parameters = ListParams::default().labels(&labels).limit(MAX_SLICES);
         let slices = call(slices.list(&parameters)).await?;
-        let is_ready = slices.items.iter().any(has_ready_endpoint);
+        let is_ready = slices.items.iter().any(has_ready_endpoint) || self.is_external(service).await?;
         self.are_ready.insert(key, is_ready);
         Ok(is_ready)
+    }
+
+    /// Returns true for a name outside of the cluster, which has no endpoints.
+    async fn is_external(&self, service: &ServiceReference) -> Result<bool, ApiError> {
+        let services: Api<Service> = Api::namespaced(self.client.clone(), &service.namespace);
+        match call(services.get_opt(&service.name)).await {
+            Ok(found) => {
+                let spec = found.and_then(|found| found.spec);
+                Ok(spec.is_some_and(|spec| spec.type_.as_deref() == Some("ExternalName")))
+            }
+            // A role of an earlier release lacks the right.
+            Err(error) if error.is_forbidden() => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -1,4 +1,6 @@
-//! The differences of values.yaml between two versions: the keys, then the text.
+//! The differences of a file of values between two versions: the keys, then the text.
+
+use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::State;
@@ -6,10 +8,10 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 
 use super::text::{self, cut_lines, line};
-use super::{QueryResult, Shown, parse, text_of};
+use super::{QueryResult, Shown, parse, text_of, values};
 use crate::serve::api::address::{Names, address};
 use crate::serve::api::diff::Pair;
-use crate::serve::api::files::FileName;
+use crate::serve::api::files::{self, FileName};
 use crate::serve::pages::error::sentence;
 use crate::serve::pages::shown::{Choice, choices, count, name};
 use crate::serve::pages::{Frame, PageError, large_page};
@@ -122,6 +124,8 @@ pub(super) struct CompareForm {
     action: String,
     from: Vec<Choice>,
     to: Vec<Choice>,
+    /// Empty if there is only one file, or in the page of the tab.
+    files: Vec<Choice>,
     /// Set in the page of the tab, which stays there.
     tab: Option<&'static str>,
 }
@@ -133,6 +137,7 @@ impl CompareForm {
             action,
             from: choices(all(), Some(from)),
             to: choices(all(), Some(to)),
+            files: Vec::new(),
             tab,
         }
     }
@@ -147,6 +152,7 @@ struct DiffPage {
     from: VersionLink,
     to: VersionLink,
     form: CompareForm,
+    file_name: String,
     keys: Result<ChangedKeys, String>,
     text: Result<DiffText, String>,
 }
@@ -158,11 +164,11 @@ struct VersionLink {
 }
 
 impl VersionLink {
-    fn new(site: &Site, shown: &Shown) -> Self {
+    fn new(site: &Site, shown: &Shown, file: &FileName) -> Self {
         Self {
             version: printable(&shown.version),
             link: shown.address(site.prefix()),
-            file_link: shown.file_address(site, &FileName::Values),
+            file_link: shown.file_address(site, file),
         }
     }
 }
@@ -214,14 +220,15 @@ pub(super) async fn show(
     // An unknown version is a problem, also if it is the older one.
     let older = Shown::read(&site, &visit, names.clone(), Some(from)).await?;
     let shown = Shown::read(&site, &visit, names, Some(to)).await?;
+    let file = values::file(&query);
     let pair = Pair {
         address: &shown.names,
-        file: &FileName::Values,
+        file: &file,
         versions: [from, to],
     };
     let (keys, text) = match pair.read(&site, &headers).await {
         Ok(texts) => {
-            let keys = pair.keys(&site, texts.clone()).await;
+            let keys = pair.keys(&site, Arc::clone(&texts)).await;
             let text = pair.text(&site, texts).await;
             (
                 of_files(keys.map(|keys| ChangedKeys::new(&keys)))?,
@@ -233,13 +240,18 @@ pub(super) async fn show(
             (Err(reason.clone()), Err(reason))
         }
     };
+    let stored = files::open(&site, &shown.names, &shown.row, None).await?.view.names;
     let chart_link = shown.chart_address(site.prefix());
     let page = DiffPage {
         frame: Frame::new(&site, &visit, "catalog"),
         name: name(&shown.info.summary.name),
-        from: VersionLink::new(&site, &older),
-        to: VersionLink::new(&site, &shown),
-        form: CompareForm::new(&shown, format!("{chart_link}/diff"), [from, to], None),
+        from: VersionLink::new(&site, &older, &file),
+        to: VersionLink::new(&site, &shown, &file),
+        form: CompareForm {
+            files: values::file_choices(&stored, file.name()),
+            ..CompareForm::new(&shown, format!("{chart_link}/diff"), [from, to], None)
+        },
+        file_name: line(file.name(), MAX_TEXT_BYTES),
         chart_link,
         keys,
         text,

@@ -36,6 +36,8 @@ struct Compare {
     action: String,
     to: String,
     versions: Vec<Choice>,
+    /// `None` for values.yaml.
+    file: Option<String>,
 }
 
 enum Content {
@@ -154,23 +156,21 @@ impl ValuesTab {
             lines_link: format!("{keys_link}&view={FILE_VIEW}"),
             keys_link,
             file_link: shown.file_address(site, &file),
-            compare: compare(shown, site.prefix()),
+            compare: compare(shown, site.prefix(), &file),
             address,
         })
     }
 }
 
-fn file_choices(names: &[String], selected: &str) -> Vec<Choice> {
+/// Offers the files of values. Returns none if there is only the selected one.
+pub(super) fn file_choices(names: &[String], selected: &str) -> Vec<Choice> {
     let is_values = |name: &&String| *name == "values" || name.starts_with("values-");
-    let files: Vec<String> = names.iter().filter(is_values).cloned().collect();
-    if files.len() < 2 {
-        return Vec::new();
-    }
-    choices(files.into_iter(), Some(selected))
+    let files = choices(names.iter().filter(is_values).cloned(), Some(selected));
+    if files.len() < 2 { Vec::new() } else { files }
 }
 
 /// Offers the other versions; the one before the shown one is selected.
-fn compare(shown: &Shown, prefix: &str) -> Option<Compare> {
+fn compare(shown: &Shown, prefix: &str, file: &FileName) -> Option<Compare> {
     let versions: Vec<&str> = shown.versions.iter().map(|line| line.version.as_str()).collect();
     let at = versions.iter().position(|version| *version == shown.version);
     let others: Vec<&str> = versions
@@ -183,6 +183,7 @@ fn compare(shown: &Shown, prefix: &str) -> Option<Compare> {
         action: format!("{}/diff", shown.chart_address(prefix)),
         to: shown.version.clone(),
         versions: choices(others.iter().map(|version| (*version).to_owned()), Some(selected)),
+        file: (*file != FileName::Values).then(|| file.name().to_owned()),
     })
 }
 
