@@ -5,7 +5,7 @@
 //!  repos ◄── charts ◄── files                        portolan_repositories ◄── portolan_syncs
 //!                                                    portolan_files, portolan_icons, portolan_kept_versions
 //!                                                    portolan_chart_metadata, portolan_svg_icons
-//!                                                    portolan_index_cache, portolan_chart_digests
+//!                                                    portolan_index_cache, portolan_chart_digests, portolan_news
 //!                   portolan_clusters, portolan_fences, portolan_oci_repositories, portolan_oci_tags
 //! ```
 //!
@@ -24,6 +24,7 @@ mod files;
 mod history;
 mod icons;
 mod identity;
+pub mod news;
 mod oci;
 mod pages;
 pub mod query;
