@@ -117,7 +117,7 @@ impl CommitSummary {
 }
 
 impl Catalog {
-    /// The sync changed no charts. Fails with [`ErrorKind::Superseded`] if the stored UID is not `expected_uid`
+    /// The sync changed no charts. Fails with `ErrorKind::Superseded` if the stored UID is not `expected_uid`
     /// (`None`: no record), or if the record was written since `record` was read.
     pub async fn save(
         &self,
@@ -168,9 +168,9 @@ impl Catalog {
     /// icon stays while its URL is the same. Charts without a row are deleted, or retained as [`SyncCommit::retention`]
     /// says. Of several rows with one ID the first is used. [`CommitSummary::rejected`] charts keep their rows.
     ///
-    /// Fails with [`ErrorKind::Superseded`] if the stored UID is not `expected_uid`, [`ErrorKind::StaleDigests`] if a
-    /// chart of [`DigestUpdate::unchanged`] has changed, [`ErrorKind::Rows`] if the iterator fails,
-    /// [`ErrorKind::QuotaExceeded`] if the charts take more space than allowed. Nothing is written then.
+    /// Fails with `ErrorKind::Superseded` if the stored UID is not `expected_uid`, `ErrorKind::StaleDigests` if a
+    /// chart of [`DigestUpdate::unchanged`] has changed, `ErrorKind::Rows` if the iterator fails,
+    /// `ErrorKind::QuotaExceeded` if the charts take more space than allowed. Nothing is written then.
     pub async fn commit(
         &self,
         commit: SyncCommit,

@@ -47,8 +47,9 @@ mod tests {
 
     fn sinks_of(annotation: &str, operator: &[&str]) -> Vec<String> {
         let object = serde_json::from_value(json!({
+            "apiVersion": "kubeapps.com/v1alpha1", "kind": "AppRepository",
             "metadata": { "namespace": "team", "name": "charts", "annotations": { NEWS: annotation } },
-            "spec": { "url": "https://charts.example" },
+            "spec": { "type": "helm", "url": "https://charts.example" },
         }));
         let operator: Vec<String> = operator.iter().map(|sink| (*sink).to_owned()).collect();
         sinks(&object.unwrap(), Some(&operator))
