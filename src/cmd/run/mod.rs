@@ -179,6 +179,9 @@ pub struct SyncingFlags {
     /// Sync repositories as soon as a referenced Secret changes; requires permission to list and watch Secrets
     #[arg(long)]
     pub watch_secrets: bool,
+    /// Deliver news to sinks at private addresses, such as Flux's Receivers in this cluster
+    #[arg(long)]
+    pub news_private_networks: bool,
     /// Delete the CronJob that Kubeapps created for a repository after its first sync
     #[arg(long)]
     pub adopt_kubeapps: bool,

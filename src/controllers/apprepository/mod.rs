@@ -13,6 +13,7 @@ pub mod garbage;
 pub mod jobs;
 pub mod kubeapps_cronjobs;
 pub mod metrics;
+pub mod news_delivery;
 mod options;
 pub mod origin;
 pub mod plan;
