@@ -1,13 +1,9 @@
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::message::messages;
-use super::request::{Failure, FailureKind};
-use super::sink::{Format, Sink, SinkError};
-use super::state::SinkState;
+use super::sink::{Format, SinkError};
 use super::*;
 use crate::catalog::news::{ChartNews, EventKind, VersionChange};
 use crate::runtime::manifests::SecretContent;
@@ -24,7 +20,7 @@ fn secret(values: &[(&str, &str)]) -> SecretContent {
 
 fn sink(more: &[(&str, &str)]) -> Sink {
     let values = [[("url", "https://example.com/hook"), ("token", "key")].as_slice(), more].concat();
-    Sink::parse(&secret(&values)).ok().unwrap()
+    Sink::parse(&secret(&values)).unwrap()
 }
 
 fn error(values: &[(&str, &str)]) -> SinkError {
@@ -174,9 +170,9 @@ fn more_changes_than_are_listed_make_a_summary() {
 
 #[test]
 fn a_sink_gets_the_charts_it_names_with_their_places() {
-    let row = two_changes();
+    let both = two_changes();
     let of = |charts: &str| {
-        let bodies = bodies(&row, &sink(&[("charts", charts)]), Format::CloudEvents);
+        let bodies = bodies(&both, &sink(&[("charts", charts)]), Format::CloudEvents);
         let ids: Vec<String> = bodies
             .iter()
             .map(|body| body["id"].as_str().unwrap().to_owned())
@@ -186,7 +182,7 @@ fn a_sink_gets_the_charts_it_names_with_their_places() {
     assert_eq!(of(" redis \n\nmysql-*"), ["abc-1"]);
     assert_eq!(of("*"), ["abc-0", "abc-1"]);
     assert!(of("postgres").is_empty());
-    let failed = super::tests::row(EventKind::Failed, Vec::new(), 0, Some("x"));
+    let failed = row(EventKind::Failed, Vec::new(), 0, Some("x"));
     let only_postgres = sink(&[("charts", "postgres")]);
     assert_eq!(messages(&failed.event, &only_postgres).len(), 1);
 }
@@ -203,9 +199,7 @@ fn the_secret_of_a_sink_has_defaults() {
     assert_eq!(parsed.host(), "example.com:8443");
     // Flux takes all bytes of its Secret.
     assert_eq!(parsed.key.as_deref(), Some(b"key\n".as_slice()));
-    let slack = Sink::parse(&secret(&[("url", "https://example.com"), ("format", "slack")]))
-        .ok()
-        .unwrap();
+    let slack = Sink::parse(&secret(&[("url", "https://example.com"), ("format", "slack")])).unwrap();
     assert!(slack.format == Format::Slack && slack.key.is_none());
 }
 
