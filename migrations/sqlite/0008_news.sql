@@ -14,5 +14,3 @@ CREATE TABLE portolan_news (
     next_try  BIGINT NOT NULL,
     PRIMARY KEY (sink, id)
 );
-
-CREATE INDEX portolan_news_repository ON portolan_news (namespace, name);

@@ -33,6 +33,7 @@ const ROOMS: [(&str, &[&str]); 3] = [
     (
         "apprepository",
         &[
+            "news",
             "spec",
             "cached",
             "decision",

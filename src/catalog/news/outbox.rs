@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use sqlx::FromRow;
+use tokio::sync::watch;
 
 use super::NewsRow;
 use crate::catalog::engine::{Connection, Transaction, on_engine};
@@ -27,6 +28,18 @@ macro_rules! queues {
 }
 
 impl Catalog {
+    /// Returns a counter that rises when this process has inserted news.
+    #[must_use]
+    pub fn news_inserted(&self) -> watch::Receiver<u64> {
+        self.0.news.subscribe()
+    }
+
+    pub(in crate::catalog) fn notify_news(&self, inserted: u64) {
+        if inserted > 0 {
+            self.0.news.send_modify(|count| *count += inserted);
+        }
+    }
+
     /// Returns the oldest row of each sink that is not in `busy`, if it is due: first one of each namespace.
     pub async fn due_news(
         &self,
@@ -105,7 +118,8 @@ impl Catalog {
 
     /// Deletes the rows of a sink that exists no longer. Returns their number.
     pub async fn drop_sink(&self, origin: &str, sink: &str) -> Result<u64, Error> {
-        const DELETE: &str = "DELETE FROM portolan_news WHERE sink = $2 AND EXISTS (SELECT 1 FROM portolan_repositories AS r
+        const DELETE: &str =
+            "DELETE FROM portolan_news WHERE sink = $2 AND EXISTS (SELECT 1 FROM portolan_repositories AS r
             WHERE r.namespace = portolan_news.namespace AND r.name = portolan_news.name AND r.origin = $1)";
         self.write("delete the news of a sink", "", async |tx: &mut Transaction| {
             Ok(on_engine!(tx.executor(), executor =>
@@ -128,7 +142,8 @@ impl Catalog {
     /// Deletes the oldest rows beyond both limits, of the namespace and sink with the most rows first. Returns their
     /// number.
     pub async fn trim_news(&self, max_per_sink: u32, max_total: u32) -> Result<u64, Error> {
-        // `age` counts the rows of a namespace and sink from the newest: the first rows of all come before the second ones.
+        // `age` counts the rows of a namespace and sink from the newest. The first ones of all namespaces are kept before the
+        // second ones.
         const SINKS: &str = "DELETE FROM portolan_news WHERE (sink, id) IN (SELECT sink, id FROM (
             SELECT sink, id, row_number() OVER (PARTITION BY sink ORDER BY age, created DESC, id) AS place FROM (
                 SELECT sink, id, created,

@@ -1,5 +1,6 @@
 mod jobs;
 pub mod kubevela;
+mod news;
 mod options;
 mod process;
 mod serve;
@@ -28,6 +29,7 @@ use crate::controllers::{application, apprepository, oam};
 use crate::manager::{self, shutdown};
 use crate::server::{ListenAddress, RESERVED_CONNECTIONS};
 use kubevela::KubeVela;
+use news::NewsFlags;
 
 /// The flag that prints help. It has no environment variable, which would keep the controllers from running.
 pub(super) const HELP_KUBEVELA: &str = "help_kubevela";
@@ -98,6 +100,8 @@ pub struct Run {
     pub database_secret_key: String,
     #[command(flatten)]
     pub syncing: SyncingFlags,
+    #[command(flatten)]
+    pub news: NewsFlags,
     #[command(flatten)]
     pub content: ContentFlags,
     #[command(flatten)]
@@ -179,9 +183,6 @@ pub struct SyncingFlags {
     /// Sync repositories as soon as a referenced Secret changes; requires permission to list and watch Secrets
     #[arg(long)]
     pub watch_secrets: bool,
-    /// Deliver news to sinks at private addresses, such as Flux's Receivers in this cluster
-    #[arg(long)]
-    pub news_private_networks: bool,
     /// Delete the CronJob that Kubeapps created for a repository after its first sync
     #[arg(long)]
     pub adopt_kubeapps: bool,
