@@ -19,6 +19,8 @@ use crate::support::eventually::{SOON, eventually};
 #[derive(Clone)]
 pub enum Answer {
     Status(u16),
+    /// This status once, then 200.
+    Once(u16),
     Redirect(String),
     /// 400 if the body contains the text, else 200.
     RejectsText(&'static str),
@@ -120,10 +122,18 @@ async fn answer_request(State(shared): State<Arc<Shared>>, request: Request) -> 
         body,
     };
     shared.requests.lock().unwrap().push(received);
-    let answer = shared.answer.lock().unwrap().clone();
+    let answer = {
+        let mut answer = shared.answer.lock().unwrap();
+        let next = if matches!(*answer, Answer::Once(_)) {
+            Answer::Status(200)
+        } else {
+            answer.clone()
+        };
+        std::mem::replace(&mut *answer, next)
+    };
     let response = Response::builder();
     let response = match answer {
-        Answer::Status(status) => response.status(status),
+        Answer::Status(status) | Answer::Once(status) => response.status(status),
         Answer::Redirect(location) => response.status(307).header("location", location),
         Answer::RejectsText(rejected) => response.status(if text.contains(rejected) { 400 } else { 200 }),
         Answer::Never => std::future::pending().await,
