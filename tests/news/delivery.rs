@@ -126,9 +126,7 @@ async fn a_repository_that_fails_and_recovers_is_news_once() {
         sink,
         portolan: _portolan,
     } = Scene::new().await;
-    world
-        .server
-        .serve("/web/index.yaml", crate::support::chart_server::Page::new("<html>"));
+    world.server.break_path("/web/index.yaml", Fault::html());
     let failed = sink.request(2).await.json();
     assert_eq!(failed["type"], "dev.portolan.repository.failed");
     assert!(
