@@ -13,6 +13,9 @@ pub struct NewsFlags {
     /// portolan.dev/news, separated by commas
     #[arg(long, value_name = "SECRETS", value_delimiter = ',')]
     pub news: Vec<String>,
+    /// Deliver news to sinks at private addresses, such as Flux's Receivers in this cluster
+    #[arg(long)]
+    pub news_private_networks: bool,
 }
 
 impl NewsFlags {
@@ -40,7 +43,11 @@ mod tests {
 
     fn sinks(news: &[&str]) -> Result<Vec<String>, Error> {
         let news = news.iter().map(|name| (*name).to_owned()).collect();
-        NewsFlags { news }.sinks("ops")
+        let flags = NewsFlags {
+            news,
+            news_private_networks: false,
+        };
+        flags.sinks("ops")
     }
 
     #[test]

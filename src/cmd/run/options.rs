@@ -166,6 +166,7 @@ impl Run {
             gc_interval: syncing.gc_interval,
             lease_namespace: self.leader.lease(self.namespace.as_deref())?.namespace,
             watch_secrets: syncing.watch_secrets,
+            news_private_networks: self.news.news_private_networks,
             adopt_kubeapps: syncing.adopt_kubeapps,
             running: RunningSyncs::default(),
             jobs: self.jobs()?,

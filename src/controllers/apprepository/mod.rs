@@ -14,6 +14,7 @@ pub mod jobs;
 pub mod kubeapps_cronjobs;
 pub mod metrics;
 pub mod news;
+pub mod news_delivery;
 mod options;
 pub mod origin;
 pub mod plan;
