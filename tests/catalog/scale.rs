@@ -150,7 +150,8 @@ async fn a_sink_hardly_slows_the_commit_of_a_hundred_changed_charts(#[values(On:
         // The first one inserts all charts.
         if round > 0 {
             assert_eq!(committed.changed, CHANGED as u64);
-            if has_sink { &mut with } else { &mut without }.push(took);
+            let times = if has_sink { &mut with } else { &mut without };
+            times.push(took);
         }
     }
     let [without, with] = [without, with].map(|mut times| {
