@@ -1,12 +1,14 @@
 //! Delivery to sinks that work, fail, are slow, or must not be reached.
 
 use serde_json::json;
+use sqlx::PgPool;
 
 use super::KEY;
 use super::sink_server::{Answer, SinkServer, trickling_server};
 use crate::support::chart_server::Fault;
 use crate::support::eventually::eventually;
 use crate::support::portolan::Portolan;
+use crate::support::postgres;
 use crate::support::world::{SOON, World};
 
 const FIRST_SYNC: &str = "dev.portolan.repository.synced";
@@ -339,4 +341,30 @@ async fn a_response_that_trickles_is_a_timeout() {
     let portolan = world.run_with_news().await;
     portolan.line_with("within 10s", SOON).await;
     assert_eq!(world.news_ids().await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn news_in_postgres_survives_a_crash() {
+    let (world, database) = (World::new().await, postgres::database().await);
+    let sink = SinkServer::start(Answer::Status(503)).await;
+    world.release("web", &["1.0.0"]);
+    world.write_sink("team-a", "web", &json!({ "url": sink.url, "token": KEY }));
+    world.declare_with_news("team-a", "web");
+    let flags = ["--min-interval=1s", "--news-private-networks"];
+    let mut portolan = world.run_on(&database.url, &flags).await;
+    let refused = sink.request(1).await;
+    portolan.signal("KILL");
+    portolan.exit(SOON).await;
+    sink.answer(Answer::Status(200));
+    let _portolan = world.run_on(&database.url, &flags).await;
+    let pool = PgPool::connect(&database.url).await.unwrap();
+    eventually(SOON, "the outbox to be empty", async || {
+        let rows: i64 = sqlx::query_scalar("SELECT count(*) FROM portolan_news")
+            .fetch_one(&pool)
+            .await
+            .unwrap();
+        if rows == 0 { Ok(()) } else { Err(format!("{rows} rows")) }
+    })
+    .await;
+    assert_eq!(sink.requests().last().unwrap().body, refused.body);
 }
