@@ -1,6 +1,8 @@
-//! Sanitizing and truncating untrusted text; hexadecimal encoding; JSON as Go writes it, and its size; detection of SVGs.
+//! Sanitizing and truncating untrusted text; hexadecimal encoding; JSON as Go writes it, and its size; wildcards; detection
+//! of SVGs.
 
 mod svg;
+mod wildcards;
 
 use std::io::{self, Write};
 
@@ -9,6 +11,7 @@ use serde_json::Value;
 use url::Url;
 
 pub use svg::is_svg;
+pub use wildcards::matches_wildcards;
 
 /// Truncates `text` to at most `limit` bytes, including an ellipsis.
 #[must_use]

@@ -24,6 +24,7 @@ mod isolation;
 mod jobs;
 mod lease;
 mod manifests;
+mod news;
 mod oam;
 mod oam_api;
 mod oam_apps;

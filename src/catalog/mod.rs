@@ -5,7 +5,7 @@
 //!  repos ◄── charts ◄── files                        portolan_repositories ◄── portolan_syncs
 //!                                                    portolan_files, portolan_icons, portolan_kept_versions
 //!                                                    portolan_chart_metadata, portolan_svg_icons
-//!                                                    portolan_index_cache, portolan_chart_digests
+//!                                                    portolan_index_cache, portolan_chart_digests, portolan_news
 //!                   portolan_clusters, portolan_fences, portolan_oci_repositories, portolan_oci_tags
 //! ```
 //!
@@ -24,6 +24,7 @@ mod files;
 mod history;
 mod icons;
 mod identity;
+pub mod news;
 mod oci;
 mod pages;
 pub mod query;
@@ -37,18 +38,16 @@ pub mod transfer;
 
 use crate::api::NamespacedName;
 use std::{
-    io,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
-use futures::FutureExt;
 use tokio::sync::watch;
 
 pub use chart::{ChartFingerprint, ChartInfo, ChartRow, ChartVersion, Maintainer, RepoRef};
 pub use cluster::{ClusterClaim, RENEW_INTERVAL};
 pub use connection::lock;
-use connection::{Connection, Pools, Transaction, Usage};
+use connection::{Pools, Transaction, Usage};
 use engine::{execute, on_engine, select};
 pub use error::{Error, ErrorKind};
 pub use fault::Fault;
@@ -98,6 +97,7 @@ struct Inner {
     is_foreign_file: AtomicBool,
     writes: connection::WriteHistory,
     fences: fence::Fences,
+    news: watch::Sender<u64>,
 }
 
 /// The repository that is removed: guards against a new object of the same name.
@@ -173,6 +173,7 @@ impl Catalog {
             is_foreign_file: AtomicBool::new(false),
             writes: connection::WriteHistory::default(),
             fences: fence::Fences::default(),
+            news: watch::Sender::new(0),
         }))
     }
 
@@ -291,60 +292,6 @@ impl Catalog {
                 .collect())
         })
         .await
-    }
-
-    /// The sync changed no charts. Fails with [`ErrorKind::Superseded`] if the stored UID is not `expected_uid`
-    /// (`None`: no record), or if the record was written since `record` was read.
-    pub async fn save(
-        &self,
-        record: &Record,
-        expected_uid: Option<&str>,
-        history: Option<&HistoryEntry>,
-    ) -> Result<(), Error> {
-        const OPERATION: &str = "write the repository record";
-        let namespace = &record.name.namespace;
-        self.ensure_writable()?;
-        // One statement is enough without a fence, which needs a transaction.
-        let is_simple = self.0.pools.has_session() && !self.0.fences.has_lease();
-        if let (Some(uid), Some(revision), None, true) = (expected_uid, record.revision, history, is_simple) {
-            let update = async |connection: &mut Connection| record::update(connection, record, uid, revision).await;
-            let updated = self
-                .on_connection(OPERATION, true, namespace, SHORT_DEADLINE, update)
-                .await;
-            return self.handle_missing_table(updated).await;
-        }
-        self.write(OPERATION, namespace, async |tx| {
-            record::lock_and_check_identity(tx, record, expected_uid).await?;
-            record::save(tx, record).await?;
-            match history {
-                Some(entry) => history::add(tx, &record.name, entry).await,
-                None => Ok(()),
-            }
-        })
-        .await
-    }
-
-    /// Replaces the charts of a repository by `rows` and writes its record, in one transaction.
-    ///
-    /// A row whose chart differs only in creation times is not written, unless [`SyncCommit::is_complete`]. An imported
-    /// icon stays while its URL is the same. Charts without a row are deleted, or retained as [`SyncCommit::retention`]
-    /// says. Of several rows with one ID the first is used. [`CommitSummary::rejected`] charts keep their rows.
-    ///
-    /// Fails with [`ErrorKind::Superseded`] if the stored UID is not `expected_uid`, [`ErrorKind::StaleDigests`] if a
-    /// chart of [`DigestUpdate::unchanged`] has changed, [`ErrorKind::Rows`] if the iterator fails,
-    /// [`ErrorKind::QuotaExceeded`] if the charts take more space than allowed. Nothing is written then.
-    pub async fn commit(
-        &self,
-        commit: SyncCommit,
-        rows: impl Iterator<Item = io::Result<ChartRow>> + Send,
-    ) -> Result<CommitSummary, Error> {
-        const OPERATION: &str = "write the charts of the repository";
-        let namespace = commit.record.name.namespace.clone();
-        let limits = &self.0.limits;
-        // Boxed, because this is by far the largest future and would be copied on the stack.
-        let write = async |tx: &mut Transaction| sync::commit::commit(tx, limits, commit, rows).boxed().await;
-        self.write_with(OPERATION, Usage::Commit, &namespace, COMMIT_DEADLINE, write)
-            .await
     }
 
     /// Deletes charts, record and history too. Returns false for another repository than the fence names, or for none.

@@ -91,6 +91,9 @@ pub struct RecordState {
     pub reason: String,
     pub message: String,
     pub failures: u32,
+    /// The news says that the repository failed, and not yet that it recovered.
+    #[serde(skip_serializing_if = "is_false")]
+    pub failure_reported: bool,
     /// Failed syncs in a row that waited long for a server.
     #[serde(skip_serializing_if = "is_zero")]
     pub slow_syncs: u32,
@@ -102,6 +105,11 @@ pub struct RecordState {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
 const fn is_zero(count: &u32) -> bool {
     *count == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+const fn is_false(is_set: &bool) -> bool {
+    !*is_set
 }
 
 impl Record {
@@ -371,6 +379,7 @@ mod tests {
             reason: "r".into(),
             message: "m".into(),
             failures: 4,
+            failure_reported: true,
             slow_syncs: 5,
             retry_at: Some(Timestamp::UNIX_EPOCH),
         };
@@ -381,7 +390,7 @@ mod tests {
                 r#"{"baseline":{"names":1,"versions":2},"#,
                 r#""refused":{"etag":"e","lastModified":"m","digest":"d","reason":"r","message":"m","confirm":"c","inputs":"g"},"#,
                 r#""handled":{"resyncRequests":3,"requestedAt":"a","fluxRequestedAt":"f","last":"l"},"#,
-                r#""schedule":"@daily","state":{"stalled":true,"reason":"r","message":"m","failures":4,"slowSyncs":5,"retryAt":"1970-01-01T00:00:00Z"},"lastSync":{"charts":5}}"#
+                r#""schedule":"@daily","state":{"stalled":true,"reason":"r","message":"m","failures":4,"failureReported":true,"slowSyncs":5,"retryAt":"1970-01-01T00:00:00Z"},"lastSync":{"charts":5}}"#
             )
         );
     }

@@ -144,6 +144,7 @@ impl Sync {
             min_interval: Duration::ZERO,
             index_max_bytes: self.fetch.index_max_bytes,
             proxy_namespaces: ProxyNamespaces::All,
+            news_sinks: None,
         };
         let oci_repositories = self.oci_repositories.iter().flat_map(|names| names.0.iter().cloned());
         let arguments = OneShot {
@@ -396,6 +397,7 @@ mod tests {
             min_interval: Duration::ZERO,
             index_max_bytes: 1,
             proxy_namespaces: ProxyNamespaces::All,
+            news_sinks: None,
         };
         let arguments = OneShot {
             url: "https://charts.example".to_owned(),

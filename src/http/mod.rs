@@ -46,7 +46,7 @@ use body::SpoolSpace;
 use clients::Clients;
 pub use clients::HttpTransport;
 pub use error::FetchError;
-pub use exchange::{Exchange, Exchanged};
+pub use exchange::{Exchange, Exchanged, ResponseHead};
 use host_credentials::HostRequester;
 pub use host_credentials::{Access, RequesterDigest};
 use hosts::{HostLimits, Hosts};

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use ::url::Url;
 use jiff::Timestamp;
 use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -116,12 +118,7 @@ impl Inner {
     fn status_error(&self, response: &reqwest::Response, url: &Url, host: &Host) -> FetchError {
         let status = response.status();
         let is_overloaded = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-        let text = |name| header_text(response.headers(), name);
-        let retry_after = text(header::RETRY_AFTER).filter(|_| is_overloaded).and_then(|value| {
-            // The date refers to the server's clock.
-            let now = text(header::DATE).and_then(parse_http_date);
-            parse_retry_after(value, now.unwrap_or_else(Timestamp::now))
-        });
+        let retry_after = retry_after(response.headers()).filter(|_| is_overloaded);
         let retry_after = retry_after.map(|duration| host.back_off(&self.requester, status, duration));
         let challenges = response.headers().get_all(header::WWW_AUTHENTICATE).iter();
         let challenges = challenges
@@ -179,6 +176,14 @@ fn headers(request: &Request) -> HeaderMap {
         }
     }
     headers
+}
+
+/// Returns the time that a response asks to wait.
+pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let value = header_text(headers, header::RETRY_AFTER)?;
+    // The date refers to the server's clock.
+    let now = header_text(headers, header::DATE).and_then(parse_http_date);
+    parse_retry_after(value, now.unwrap_or_else(Timestamp::now))
 }
 
 fn header_text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {

@@ -87,6 +87,7 @@ impl Archives {
                 min_interval: Duration::ZERO,
                 index_max_bytes: u64::MAX,
                 proxy_namespaces: options.proxy_namespaces,
+                news_sinks: None,
             },
         })
     }
@@ -249,6 +250,7 @@ mod tests {
             min_interval: Duration::ZERO,
             index_max_bytes: 0,
             proxy_namespaces: ProxyNamespaces::All,
+            news_sinks: None,
         };
         let spec = RepositorySpec::one_shot(request.repository.clone(), one_shot(request), &defaults);
         pinned_url(&spec, request)

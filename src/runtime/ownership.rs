@@ -80,6 +80,12 @@ impl OwnershipFilter {
         self.label_selector.is_some()
     }
 
+    /// Returns true if no other process owns objects.
+    #[must_use]
+    pub fn owns_all(&self) -> bool {
+        self.shards.is_single() && self.shard_label.is_none()
+    }
+
     /// Returns false if this process never does the work that is done once for all objects.
     #[must_use]
     pub fn can_be_primary(&self) -> bool {
@@ -125,7 +131,7 @@ impl OwnershipFilter {
         reconciler: Arc<dyn Reconcile>,
         owns: impl Fn(&Key) -> bool + Send + Sync + 'static,
     ) -> Arc<dyn Reconcile> {
-        if self.shards.is_single() && self.shard_label.is_none() {
+        if self.owns_all() {
             return reconciler;
         }
         Arc::new(OwnedReconciler {

@@ -33,6 +33,7 @@ const ROOMS: [(&str, &[&str]); 3] = [
     (
         "apprepository",
         &[
+            "news",
             "spec",
             "cached",
             "decision",
@@ -51,6 +52,7 @@ const ROOMS: [(&str, &[&str]); 3] = [
             "chart_files",
             "garbage",
             "kubeapps_cronjobs",
+            "news_delivery",
             "jobs",
             "plan",
             "reconciler",

@@ -7,7 +7,7 @@ use std::{
 
 use portolan::api::NamespacedName;
 use portolan::catalog::Fence;
-use portolan::catalog::{ChartInfo, CommitSummary, ErrorKind};
+use portolan::catalog::{ChartInfo, CommitSummary, ErrorKind, Record};
 use proptest::{prelude::*, test_runner::TestRunner};
 use rstest::rstest;
 
@@ -135,8 +135,9 @@ impl SyncPair<'_> {
             Change::Recreated => return self.fixture.catalog.recreate().await.unwrap(),
             Change::Expired => {
                 for name in [&self.delta, &self.full] {
-                    let now = at(self.now);
-                    self.fixture.catalog.drop_expired(name, "uid-1", now).await.unwrap();
+                    let (record, now) = (Record::new(name.clone(), "uid-1"), at(self.now));
+                    let dropped = self.fixture.catalog.drop_expired(&record, "uid-1", now, &[]);
+                    dropped.await.unwrap();
                 }
                 return;
             }

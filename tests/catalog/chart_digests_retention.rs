@@ -7,7 +7,7 @@ use super::{
     batches::refuse_poison,
     chart,
     chart_digests::{cached_keys, sync, three},
-    repository,
+    record,
     retention::{counts, keep, marks},
 };
 
@@ -32,7 +32,7 @@ async fn charts_with_retained_versions_have_no_digest_until_these_expire(#[value
     assert_eq!(
         fixture
             .catalog
-            .drop_expired(&repository(), "uid-1", at(101))
+            .drop_expired(&record(), "uid-1", at(101), &[])
             .await
             .unwrap(),
         1

@@ -46,6 +46,7 @@ async fn a_record_survives_a_round_trip(#[values(On::Sqlite, On::Postgres)] on: 
         reason: "Timeout".into(),
         message: "try again".into(),
         failures: 3,
+        failure_reported: true,
         slow_syncs: 2,
         retry_at: Some(jiff::Timestamp::UNIX_EPOCH),
     };

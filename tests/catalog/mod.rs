@@ -19,6 +19,8 @@ mod icons;
 mod icons_svg;
 mod identity;
 mod kubeapps;
+mod news;
+mod news_queue;
 mod query;
 mod quotas;
 mod recovery;

@@ -190,7 +190,7 @@ async fn a_shorter_duration_counts_from_the_same_start(#[values(On::Sqlite, On::
     assert_eq!(
         fixture
             .catalog
-            .drop_expired(&repository(), "uid-1", at(9))
+            .drop_expired(&record(), "uid-1", at(9), &[])
             .await
             .unwrap(),
         0
@@ -198,7 +198,7 @@ async fn a_shorter_duration_counts_from_the_same_start(#[values(On::Sqlite, On::
     assert_eq!(
         fixture
             .catalog
-            .drop_expired(&repository(), "uid-1", at(10))
+            .drop_expired(&record(), "uid-1", at(10), &[])
             .await
             .unwrap(),
         1
@@ -259,7 +259,7 @@ async fn expired_versions_are_deleted_without_a_sync_and_only_for_the_same_uid(
     let drop_at = async |uid: &str, seconds| {
         fixture
             .catalog
-            .drop_expired(&repository(), uid, at(seconds))
+            .drop_expired(&record(), uid, at(seconds), &[])
             .await
             .unwrap()
     };
@@ -291,7 +291,12 @@ async fn readers_see_that_expired_versions_are_deleted_and_portolan_that_it_did_
         fixture.tables.execute("UPDATE repos SET last_update = 'theirs'").await;
     }
     let mut snapshot = snapshot(catalog).await;
-    let drop_at = async |seconds| catalog.drop_expired(&repository(), "uid-1", at(seconds)).await.unwrap();
+    let drop_at = async |seconds| {
+        catalog
+            .drop_expired(&record(), "uid-1", at(seconds), &[])
+            .await
+            .unwrap()
+    };
     assert_eq!(drop_at(100).await, 0);
     assert_eq!(snapshot.refresh(catalog).await.unwrap(), 0);
     assert_eq!(drop_at(101).await, 1);

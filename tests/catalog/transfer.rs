@@ -17,7 +17,7 @@ use super::{Fixture, On, chart, history, record, repository};
 use crate::support::portolan::{command, run};
 
 /// The tables, each with the expression that identifies a row.
-const TABLES: [&str; 15] = [
+const TABLES: [&str; 16] = [
     "repos",
     "charts",
     "files",
@@ -33,6 +33,7 @@ const TABLES: [&str; 15] = [
     "portolan_oci_repositories",
     "portolan_oci_tags",
     "portolan_stored_bytes",
+    "portolan_news",
 ];
 
 async fn export(fixture: &Fixture) -> Vec<u8> {
@@ -101,6 +102,7 @@ async fn filled(on: On) -> Fixture {
              INSERT INTO portolan_kept_versions VALUES ('kubeapps', 'stable', 'stable/a', '1.0.0', 5, 9223372036854775807);
              INSERT INTO portolan_oci_repositories VALUES ('kubeapps', 'stable', 'r', 's', NULL, NULL, '2026-01-01T00:00:00Z');
              INSERT INTO portolan_oci_tags VALUES ('kubeapps', 'stable', 'r', 't', 'd', NULL, 'p', 3, NULL);
+             INSERT INTO portolan_news VALUES ('id', 'kubeapps', 'stable', 'kubeapps/hook', '{\"kind\":\"failed\"}', 1, 2, 3);
              INSERT INTO portolan_index_cache VALUES ('kubeapps', 'stable', 'k', 'd') ON CONFLICT DO NOTHING;
              INSERT INTO portolan_chart_digests VALUES ('kubeapps', 'stable', 'key', 'd', '{}', NULL, 7)",
         )

@@ -13,6 +13,7 @@ use super::point::Keys;
 use super::scenario::Scenario;
 use super::webhooks::reviewed;
 use crate::applications::resource;
+use crate::news::sink_server::{Answer, SinkServer};
 use crate::oam_webhooks::site::Reviewed;
 use crate::support::chart_server::ChartServer;
 use crate::support::control_plane::ADMIN_TOKEN;
@@ -51,6 +52,8 @@ pub struct Environment {
     jobs: Option<String>,
     pub joined: Option<Joined>,
     pub reviewed: Option<Reviewed>,
+    /// Receives the news.
+    pub sink: Option<SinkServer>,
 }
 
 impl Environment {
@@ -66,6 +69,10 @@ impl Environment {
         };
         let reviewed = match scenario {
             Scenario::Webhooks => Some(reviewed().await),
+            _ => None,
+        };
+        let sink = match scenario {
+            Scenario::News => Some(SinkServer::start(Answer::Status(200)).await),
             _ => None,
         };
         let sites = joined.iter().map(|joined| &joined.fleet.site);
@@ -87,6 +94,7 @@ impl Environment {
             jobs,
             joined,
             reviewed,
+            sink,
             api,
             pages,
             server,

@@ -18,6 +18,7 @@ mod garbage;
 mod jobs;
 mod journal;
 mod kubevela;
+mod news;
 mod point;
 mod repositories;
 mod run;
@@ -46,6 +47,7 @@ const LONG_REST: Duration = Duration::from_secs(60);
 #[case::webhooks(Scenario::Webhooks, 2)]
 #[case::jobs(Scenario::Jobs, 1)]
 #[case::garbage(Scenario::Garbage, 1)]
+#[case::news(Scenario::News, 1)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_scenario_ends_the_same_after_a_sample_of_interruptions(#[case] scenario: Scenario, #[case] sample: usize) {
     let extent = Extent {
@@ -82,6 +84,7 @@ async fn each_field_may_be_set_changed_cleared_and_invalid(#[case] scenario: Sce
 #[case::garbage(Scenario::Garbage)]
 #[case::clusters(Scenario::Clusters)]
 #[case::webhooks(Scenario::Webhooks)]
+#[case::news(Scenario::News)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes hours: `make chaos`"]
 async fn every_interruption(#[case] scenario: Scenario) {

@@ -6,7 +6,7 @@ use tokio::sync::OnceCell;
 
 use super::environment::{DEFINITIONS, Environment};
 use super::point::Interruption;
-use super::{applications, clusters, garbage, jobs, kubevela, repositories, webhooks};
+use super::{applications, clusters, garbage, jobs, kubevela, news, repositories, webhooks};
 use crate::support::control_plane::{ControlPlane, control_plane};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,7 @@ pub enum Scenario {
     Garbage,
     Clusters,
     Webhooks,
+    News,
 }
 
 impl Scenario {
@@ -30,6 +31,7 @@ impl Scenario {
             Self::Garbage => "garbage collection",
             Self::Clusters => "Application (core.oam.dev) in a joined cluster",
             Self::Webhooks => "Application (core.oam.dev) with webhooks",
+            Self::News => "AppRepository with news",
         }
     }
 
@@ -58,6 +60,7 @@ impl Scenario {
             Self::Garbage => garbage::arguments(environment),
             Self::Clusters => clusters::arguments(environment),
             Self::Webhooks => webhooks::arguments(environment),
+            Self::News => news::arguments(interruption),
         }
     }
 
@@ -66,6 +69,7 @@ impl Scenario {
         match self {
             Self::Repositories => repositories::prepare(environment).await,
             Self::Garbage => garbage::prepare(environment).await,
+            Self::News => news::prepare(environment).await,
             // The sites of the other two serve pods.
             Self::Applications | Self::Clusters | Self::Webhooks => {}
             Self::KubeVela => return Some(Box::new(kubevela::kubelet(environment))),
@@ -84,6 +88,7 @@ impl Scenario {
             Self::Garbage => garbage::drive(environment).await,
             Self::Clusters => clusters::drive(environment).await,
             Self::Webhooks => webhooks::drive(environment).await,
+            Self::News => news::drive(environment).await,
         }
     }
 
@@ -96,6 +101,7 @@ impl Scenario {
             Self::Jobs => &jobs::KINDS,
             Self::Garbage => &garbage::KINDS,
             Self::Clusters => &clusters::KINDS,
+            Self::News => &news::KINDS,
         }
     }
 

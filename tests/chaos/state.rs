@@ -223,14 +223,17 @@ pub async fn end_of(environment: &Environment, kinds: &[&str]) -> Value {
         };
         end.insert(key, objects);
     }
-    let tables = tables(&environment.database.url, "").await;
-    for (table, rows) in tables {
+    for (table, rows) in tables(&environment.database.url, "").await {
         let rows = rows
             .into_iter()
             .filter(|row| table != "portolan_syncs" || is_change(row));
         let rows = rows.map(|row| normalizer.value(row)).collect();
         end.insert(format!("table {table}"), normalizer.value(Value::Array(rows)));
     }
+    end.insert(
+        "news".to_owned(),
+        normalizer.value(super::news::delivered(environment).into()),
+    );
     Value::Object(end)
 }
 

@@ -5,6 +5,7 @@ mod failing;
 mod filtering;
 mod listing;
 mod lost;
+mod news;
 mod parts;
 mod pulling;
 mod refused;

@@ -77,6 +77,7 @@ fn declared(server: &ChartServer, repositories: &[&str]) -> RepositorySpec {
         min_interval: Duration::from_secs(60),
         index_max_bytes: 1 << 20,
         proxy_namespaces: ProxyNamespaces::All,
+        news_sinks: None,
     };
     let arguments = OneShot {
         url: server.url("/ports"),

@@ -58,6 +58,7 @@ pub(super) const STEPS: &[MigrationStep] = &[
         ["portolan_chart_metadata"]
     ),
     step!(6, "svg_icons", "0006_svg_icons.sql", ["portolan_svg_icons"]),
+    step!(8, "news", "0008_news.sql", ["portolan_news"]),
 ];
 
 impl MigrationStep {

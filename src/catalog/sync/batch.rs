@@ -1,10 +1,13 @@
 //! Writes charts in batches and isolates rows that the database rejects.
 
+use std::collections::HashSet;
+
 use serde_json::value::{RawValue, to_raw_value};
 use sqlx::types::Json;
 
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Engine, Transaction, on_engine};
+use crate::catalog::news::ChangeLog;
 use crate::catalog::{ChartRow, CommitSummary, Error, StoredBytes, stored_bytes};
 use crate::text::{printable, truncate};
 
@@ -37,6 +40,9 @@ pub(super) struct Batch {
     inserts: Vec<Insert>,
     updates: Vec<Update>,
     bytes: usize,
+    /// Changes of versions by `chart_id`, of rows that are not written yet.
+    pending: Vec<(String, ChangeLog)>,
+    pub(super) changes: ChangeLog,
 }
 
 #[derive(serde::Serialize)]
@@ -79,6 +85,11 @@ impl Batch {
         Ok(())
     }
 
+    /// Adds the changes of a row to the news, once the row is written.
+    pub(super) fn report(&mut self, chart_id: &str, changes: ChangeLog) {
+        self.pending.push((chart_id.to_owned(), changes));
+    }
+
     pub(super) const fn is_full(&self, tx: &Transaction) -> bool {
         let max_bytes = tx.choose(MAX_BYTES_SQLITE, MAX_BYTES_POSTGRES);
         self.bytes >= max_bytes || self.inserts.len() + self.updates.len() >= MAX_ROWS
@@ -90,13 +101,22 @@ impl Batch {
         name: &NamespacedName,
         committed: &mut CommitSummary,
     ) -> Result<(), Error> {
-        let batch = std::mem::take(self);
+        let mut batch = std::mem::take(self);
+        let rejected_before = committed.rejected.len();
         let inserts = batch.inserts.iter().map(|insert| insert.chart_id.clone());
         committed
             .written
             .extend(inserts.chain(batch.updates.iter().map(|update| update.chart_id.clone())));
         committed.added += write_all(tx, name, &batch.inserts, committed).await?;
         committed.changed += write_all(tx, name, &batch.updates, committed).await?;
+        let rejected = committed.rejected.iter().skip(rejected_before);
+        let rejected: HashSet<&str> = rejected.map(|(chart_id, _)| chart_id.as_str()).collect();
+        for (chart_id, changes) in batch.pending {
+            if !rejected.contains(chart_id.as_str()) {
+                batch.changes.append(changes);
+            }
+        }
+        self.changes = batch.changes;
         Ok(())
     }
 }

@@ -6,7 +6,7 @@
 //!                                        │
 //!                rows, one by one ──► compare ──► batches: insert, update (and delete files of deleted versions)
 //!                                        │
-//!                                 missing ──► delete ─► chart digests ─► repos row ─► cached registry state ─► record, history ─► commit
+//!                                 missing ──► delete ─► chart digests ─► repos row ─► cached registry state ─► record, history, news ─► commit
 //! ```
 //!
 //! Charts in [`DigestUpdate::unchanged`] have no row, and their stored rows are not read, so the cost is proportional
@@ -19,12 +19,15 @@ use futures::FutureExt;
 use super::index_cache::StoredDigests;
 use super::{delete, diff};
 use crate::api::NamespacedName;
-use crate::catalog::engine::{Transaction, execute, select};
+use crate::catalog::connection::Usage;
+use crate::catalog::engine::{Connection, Transaction, execute, select};
 use crate::catalog::files::failures;
+use crate::catalog::news::{self, EventKind};
 use crate::catalog::repositories::ReposRow;
 use crate::catalog::stored_bytes::{self, StoredBytes, StoredLimits};
 use crate::catalog::{
-    ChangedCharts, ChartRow, DigestUpdate, Error, HistoryEntry, OciRemovals, Record, Retention, history, record,
+    COMMIT_DEADLINE, Catalog, ChangedCharts, ChartRow, DigestUpdate, Error, HistoryEntry, OciRemovals, Record,
+    Retention, SHORT_DEADLINE, history, record,
 };
 
 /// Completes the record and returns the history entry, if any. Runs inside the transaction.
@@ -45,6 +48,8 @@ pub struct SyncCommit {
     /// A user requested the sync: creation times are compared, failed files and icons are tried again, and the stored
     /// bytes are counted again.
     pub is_complete: bool,
+    /// `namespace/name` of the Secrets that the news goes to.
+    pub sinks: Vec<String>,
 }
 
 impl SyncCommit {
@@ -59,6 +64,7 @@ impl SyncCommit {
             oci_removals: None,
             digests: None,
             is_complete: false,
+            sinks: Vec::new(),
         }
     }
 
@@ -82,6 +88,7 @@ impl fmt::Debug for SyncCommit {
             .field("oci_removals", &self.oci_removals)
             .field("digests", &self.digests)
             .field("is_complete", &self.is_complete)
+            .field("sinks", &self.sinks)
             .finish_non_exhaustive()
     }
 }
@@ -98,6 +105,8 @@ pub struct CommitSummary {
     pub kept: u64,
     pub written: ChangedCharts,
     pub bytes: StoredBytes,
+    /// Rows of the outbox.
+    pub news: u64,
 }
 
 impl CommitSummary {
@@ -107,7 +116,79 @@ impl CommitSummary {
     }
 }
 
-pub(in crate::catalog) async fn commit(
+impl Catalog {
+    /// The sync changed no charts. Fails with `ErrorKind::Superseded` if the stored UID is not `expected_uid`
+    /// (`None`: no record), or if the record was written since `record` was read.
+    pub async fn save(
+        &self,
+        record: &Record,
+        expected_uid: Option<&str>,
+        history: Option<&HistoryEntry>,
+    ) -> Result<(), Error> {
+        self.save_with_news(record, expected_uid, history, &[], false).await
+    }
+
+    /// Same as [`Catalog::save`], and inserts the news that the repository failed or recovered.
+    pub async fn save_with_news(
+        &self,
+        record: &Record,
+        expected_uid: Option<&str>,
+        history: Option<&HistoryEntry>,
+        sinks: &[String],
+        was_failure_reported: bool,
+    ) -> Result<(), Error> {
+        const OPERATION: &str = "write the repository record";
+        let namespace = &record.name.namespace;
+        self.ensure_writable()?;
+        let has_news = !sinks.is_empty() && was_failure_reported != record.state.failure_reported;
+        // One statement is enough without a fence, which needs a transaction.
+        let is_simple = self.0.pools.has_session() && !self.0.fences.has_lease() && !has_news;
+        if let (Some(uid), Some(revision), None, true) = (expected_uid, record.revision, history, is_simple) {
+            let update = async |connection: &mut Connection| record::update(connection, record, uid, revision).await;
+            let updated = self
+                .on_connection(OPERATION, true, namespace, SHORT_DEADLINE, update)
+                .await;
+            return self.handle_missing_table(updated).await;
+        }
+        let save = self.write(OPERATION, namespace, async |tx| {
+            record::lock_and_check_identity(tx, record, expected_uid).await?;
+            record::save(tx, record).await?;
+            if let Some(entry) = history {
+                history::add(tx, &record.name, entry).await?;
+            }
+            news::insert_health(tx, record, sinks, was_failure_reported).await
+        });
+        self.notify_news(save.await?);
+        Ok(())
+    }
+
+    /// Replaces the charts of a repository by `rows` and writes its record, in one transaction.
+    ///
+    /// A row whose chart differs only in creation times is not written, unless [`SyncCommit::is_complete`]. An imported
+    /// icon stays while its URL is the same. Charts without a row are deleted, or retained as [`SyncCommit::retention`]
+    /// says. Of several rows with one ID the first is used. [`CommitSummary::rejected`] charts keep their rows.
+    ///
+    /// Fails with `ErrorKind::Superseded` if the stored UID is not `expected_uid`, `ErrorKind::StaleDigests` if a
+    /// chart of [`DigestUpdate::unchanged`] has changed, `ErrorKind::Rows` if the iterator fails,
+    /// `ErrorKind::QuotaExceeded` if the charts take more space than allowed. Nothing is written then.
+    pub async fn commit(
+        &self,
+        commit: SyncCommit,
+        rows: impl Iterator<Item = io::Result<ChartRow>> + Send,
+    ) -> Result<CommitSummary, Error> {
+        const OPERATION: &str = "write the charts of the repository";
+        let namespace = commit.record.name.namespace.clone();
+        let limits = &self.0.limits;
+        // Boxed, because this is by far the largest future and would be copied on the stack.
+        let write = async |tx: &mut Transaction| write_commit(tx, limits, commit, rows).boxed().await;
+        let committed = self.write_with(OPERATION, Usage::Commit, &namespace, COMMIT_DEADLINE, write);
+        let committed = committed.await?;
+        self.notify_news(committed.news);
+        Ok(committed)
+    }
+}
+
+async fn write_commit(
     tx: &mut Transaction,
     limits: &StoredLimits,
     commit: SyncCommit,
@@ -122,6 +203,7 @@ pub(in crate::catalog) async fn commit(
         oci_removals,
         digests,
         is_complete,
+        sinks,
     } = commit;
     let name = record.name.clone();
     record::lock_and_check_identity(tx, &record, expected_uid.as_deref()).await?;
@@ -142,8 +224,13 @@ pub(in crate::catalog) async fn commit(
     }
     let index_cache = StoredDigests::load(tx, &record, digests).await?;
     let unchanged = index_cache.unchanged_rows();
-    let diff = diff::write_charts(tx, &name, rows, retention, is_complete, unchanged, &mut committed);
-    diff.boxed().await?;
+    let options = diff::DiffOptions {
+        retention,
+        compares_times: is_complete,
+        has_sinks: !sinks.is_empty(),
+    };
+    let diff = diff::write_charts(tx, &name, rows, options, unchanged, &mut committed);
+    let changes = diff.boxed().await?;
     index_cache.save(tx, &name, &committed.rejected).await?;
     // As in Kubeapps, an unchanged index does not touch the row.
     let is_unmodified = repos.checksum.as_deref() == Some(&checksum) && !committed.is_change();
@@ -156,12 +243,20 @@ pub(in crate::catalog) async fn commit(
     if let Some(oci_removals) = oci_removals {
         delete::delete(tx, &name, &oci_removals).await?;
     }
+    let was_failure_reported = record.state.failure_reported;
     let entry = complete_record(&committed, &mut record);
     record::save(tx, &record).await?;
     repos.store_values(tx, &name).await?;
     if let Some(entry) = entry {
         history::add(tx, &name, &entry).await?;
     }
+    let kind = if before.is_none() {
+        EventKind::FirstSync
+    } else {
+        EventKind::Versions
+    };
+    committed.news = news::insert_changes(tx, &record, &sinks, kind, changes).await?
+        + news::insert_health(tx, &record, &sinks, was_failure_reported).await?;
     Ok(committed)
 }
 

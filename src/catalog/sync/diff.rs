@@ -7,24 +7,37 @@ use super::retention::RetentionPlan;
 use super::stored::{self, StoredChart, StoredCharts, StoredComparison};
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Engine, Transaction, execute};
+use crate::catalog::news::ChangeLog;
 use crate::catalog::{ChartRow, CommitSummary, Error, ErrorKind, RepoRef, Retention, StoredBytes, stored_bytes};
 
 const DELETE_BATCH: usize = 1000;
 
-/// Writes changed charts, and deletes or retains missing ones. `unchanged_rows` are not in `rows`. A chart that differs
-/// only in creation times is written if `compares_times`.
+pub(super) struct DiffOptions {
+    pub(super) retention: Option<Retention>,
+    /// A chart that differs only in creation times is written.
+    pub(super) compares_times: bool,
+    /// Changed versions are returned.
+    pub(super) has_sinks: bool,
+}
+
+/// Writes changed charts, and deletes or retains missing ones. `unchanged_rows` are not in `rows`. Returns the changed
+/// versions.
 pub(super) async fn write_charts(
     tx: &mut Transaction,
     name: &NamespacedName,
     rows: impl Iterator<Item = io::Result<ChartRow>> + Send,
-    retention: Option<Retention>,
-    compares_times: bool,
+    options: DiffOptions,
     unchanged_rows: &HashMap<String, i64>,
     committed: &mut CommitSummary,
-) -> Result<(), Error> {
+) -> Result<ChangeLog, Error> {
+    let DiffOptions {
+        retention,
+        compares_times,
+        has_sinks,
+    } = options;
     let mut plan = RetentionPlan::load(tx, name, retention).await?;
     let comparison = StoredComparison {
-        versions: plan.is_enabled(),
+        versions: plan.is_enabled() || has_sinks,
         times: compares_times,
     };
     let StoredCharts {
@@ -43,6 +56,9 @@ pub(super) async fn write_charts(
             None if unchanged_rows.contains_key(&row.chart_id) => return Err(ErrorKind::StaleDigests.into()),
             None => {
                 stored.insert(row.chart_id.clone(), StoredChart::new_row());
+                if has_sinks {
+                    batch.report(&row.chart_id, ChangeLog::of_chart(&row.chart_id, &[], &row.info));
+                }
                 RowChange::Insert
             }
             Some(stored) if stored.seen => {
@@ -58,6 +74,11 @@ pub(super) async fn write_charts(
                     continue;
                 }
                 committed.bytes.charts -= stored.bytes;
+                // The versions of a row in another format are unknown.
+                if has_sinks && stored.fingerprint.is_some() {
+                    let changes = ChangeLog::of_chart(&row.chart_id, &stored.versions, &row.info);
+                    batch.report(&row.chart_id, changes);
+                }
                 stored.change_to(&row.info)
             }
         };
@@ -70,19 +91,28 @@ pub(super) async fn write_charts(
     if repo.is_none() && plan.is_enabled() && !stored.is_empty() {
         repo = repo_of(tx, unchanged_rows).await?;
     }
-    for (chart_id, stored) in stored {
+    // In an order that gives the same news each time.
+    let mut missing: Vec<(String, StoredChart)> = stored.into_iter().collect();
+    missing.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+    for (chart_id, stored) in missing {
         let has_other_source = repo.is_some() && stored.repo != repo;
         let versions: &[String] = if has_other_source { &[] } else { &stored.versions };
         let retained = plan.retain_chart(&chart_id, versions);
         if retained.is_empty() {
             committed.bytes.charts -= stored.bytes;
             deleted.push(stored.id);
+            if has_sinks {
+                batch.changes.append(ChangeLog::of_deleted(&chart_id, &stored.versions));
+            }
         } else if retained.len() == stored.versions.len() {
             committed.unchanged += 1;
         } else if let Some(mut info) = stored::info(tx, stored.id).await? {
             info.chart_versions
                 .retain(|version| retained.contains(&version.version));
             committed.bytes.charts -= stored.bytes;
+            if has_sinks {
+                batch.report(&chart_id, ChangeLog::of_chart(&chart_id, &stored.versions, &info));
+            }
             batch.push(ChartRow { chart_id, info }, RowChange::update(stored.id))?;
             if batch.is_full(tx) {
                 batch.write(tx, name, committed).await?;
@@ -92,7 +122,7 @@ pub(super) async fn write_charts(
     batch.write(tx, name, committed).await?;
     committed.removed = delete_charts(tx, name, &deleted, &mut committed.bytes).await?;
     committed.kept = plan.save(tx, name).await?;
-    Ok(())
+    Ok(batch.changes)
 }
 
 async fn repo_of(tx: &mut Transaction, unchanged_rows: &HashMap<String, i64>) -> Result<Option<RepoRef>, Error> {
@@ -108,6 +138,9 @@ async fn add_retained(
     stored: &StoredChart,
     row: &mut ChartRow,
 ) -> Result<(), Error> {
+    if !plan.is_enabled() {
+        return Ok(());
+    }
     let retained = plan.retain_versions(&row.chart_id, stored.missing_in(&row.info));
     if !retained.is_empty()
         && let Some(info) = stored::info(tx, stored.id).await?

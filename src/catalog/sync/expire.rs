@@ -1,6 +1,6 @@
 //! Deletes expired retained versions. Independent of syncs, because time passes without a new index.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use jiff::Timestamp;
 
@@ -8,17 +8,24 @@ use super::batch::{Batch, RowChange};
 use super::diff::delete_charts;
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Transaction, execute, select};
+use crate::catalog::news::{self, ChangeLog, EventKind};
 use crate::catalog::repositories::ReposRow;
-use crate::catalog::{Catalog, ChartInfo, ChartRow, CommitSummary, Error, record, stored_bytes};
+use crate::catalog::{Catalog, ChartInfo, ChartRow, CommitSummary, Error, Record, record, stored_bytes};
 
 impl Catalog {
     /// Deletes expired versions with their files, and charts without other versions. Returns the number of versions.
-    pub async fn drop_expired(&self, name: &NamespacedName, uid: &str, now: Timestamp) -> Result<u64, Error> {
+    pub async fn drop_expired(
+        &self,
+        record: &Record,
+        uid: &str,
+        now: Timestamp,
+        sinks: &[String],
+    ) -> Result<u64, Error> {
         const COUNT: &str = "SELECT count(*) FROM portolan_kept_versions
             WHERE namespace = $1 AND name = $2 AND expires <= $3";
         const OPERATION: &str = "delete expired versions";
         self.ensure_writable()?;
-        let now = now.as_millisecond();
+        let (name, now) = (&record.name, now.as_millisecond());
         let expired = self.read(OPERATION, &name.namespace, async |connection| {
             let (count,): (i64,) = select!(fetch_one, connection, COUNT, name, now);
             Ok(count)
@@ -26,25 +33,29 @@ impl Catalog {
         if expired.await? == 0 {
             return Ok(0);
         }
-        self.write_long(OPERATION, &name.namespace, async |tx| {
+        let dropped = self.write_long(OPERATION, &name.namespace, async |tx| {
             if !record::lock_if_uid(tx, name, uid).await? {
-                return Ok(0);
+                return Ok((0, 0));
             }
-            drop_all(tx, name, now).await
-        })
-        .await
+            let (dropped, changes) = drop_all(tx, name, now).await?;
+            let news = news::insert_changes(tx, record, sinks, EventKind::Versions, changes).await?;
+            Ok((dropped, news))
+        });
+        let (dropped, news) = dropped.await?;
+        self.notify_news(news);
+        Ok(dropped)
     }
 }
 
 /// `now` is in milliseconds since 1970.
-async fn drop_all(tx: &mut Transaction, name: &NamespacedName, now: i64) -> Result<u64, Error> {
+async fn drop_all(tx: &mut Transaction, name: &NamespacedName, now: i64) -> Result<(u64, ChangeLog), Error> {
     const SELECT: &str = "SELECT chart_id, version FROM portolan_kept_versions
         WHERE namespace = $1 AND name = $2 AND expires <= $3";
     const DELETE: &str = "DELETE FROM portolan_kept_versions WHERE namespace = $1 AND name = $2 AND expires <= $3";
     // Locked before the charts, as in a commit.
     let repos = ReposRow::find(tx, name).await?;
     let rows: Vec<(String, String)> = select!(fetch_all, tx, SELECT, name, now);
-    let mut expired: HashMap<String, HashSet<String>> = HashMap::new();
+    let mut expired: BTreeMap<String, HashSet<String>> = BTreeMap::new();
     for (chart_id, version) in rows {
         expired.entry(chart_id).or_default().insert(version);
     }
@@ -53,9 +64,11 @@ async fn drop_all(tx: &mut Transaction, name: &NamespacedName, now: i64) -> Resu
         let Some((id, bytes, mut info)) = read_stored(tx, name, &chart_id).await? else {
             continue;
         };
-        let before = info.chart_versions.len();
+        let before: Vec<String> = info.versions().map(str::to_owned).collect();
         info.chart_versions
             .retain(|version| !expired.contains(&version.version));
+        batch.report(&chart_id, ChangeLog::of_chart(&chart_id, &before, &info));
+        let before = before.len();
         dropped += (before - info.chart_versions.len()) as u64;
         if info.chart_versions.len() < before {
             written.bytes.charts -= bytes;
@@ -76,7 +89,7 @@ async fn drop_all(tx: &mut Transaction, name: &NamespacedName, now: i64) -> Resu
     if let Some(repos) = repos.filter(|_| dropped > 0) {
         repos.touch(tx, name).await?;
     }
-    Ok(dropped)
+    Ok((dropped, batch.changes))
 }
 
 /// Returns `None` if the row does not have Kubeapps' format. The next sync rewrites it.

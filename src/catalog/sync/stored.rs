@@ -12,7 +12,7 @@ use crate::catalog::{ChartInfo, Error, ErrorKind, RepoRef};
 /// The parts of stored charts that only some syncs compare.
 #[derive(Clone, Copy)]
 pub(super) struct StoredComparison {
-    /// Versions that are missing in the index, to retain them.
+    /// To retain versions that are missing in the index, and for the news.
     pub(super) versions: bool,
     pub(super) times: bool,
 }
@@ -34,7 +34,7 @@ pub(super) struct StoredChart {
     pub(super) fingerprint: Option<ChartFingerprint>,
     icon: Option<String>,
     pub(super) seen: bool,
-    /// Empty unless retention is enabled, because there may be many.
+    /// Empty unless versions are compared, because there may be many.
     pub(super) versions: Vec<String>,
     /// Versions of another repository URL are not missing from this index.
     pub(super) repo: Option<RepoRef>,

@@ -256,6 +256,23 @@ pub(super) const TABLES: &[Table] = &[
             ("next_try", Text),
         ],
     ),
+    Table {
+        since: 8,
+        ..keyed(
+            "portolan_news",
+            2,
+            &[
+                ("sink", Text),
+                ("id", Text),
+                ("namespace", Text),
+                ("name", Text),
+                ("event", Text),
+                ("created", Integer),
+                ("tries", Integer),
+                ("next_try", Integer),
+            ],
+        )
+    },
 ];
 
 pub(super) fn find(name: &str) -> Option<&'static Table> {

@@ -39,6 +39,9 @@ pub struct DeclaredFlags {
     /// Value of the annotation reconcile.fluxcd.io/requestedAt that the sync handles
     #[arg(long, value_name = "TEXT", requires = "uid")]
     pub flux_requested_at: Option<String>,
+    /// Secrets that the news of the sync goes to: NAMESPACE/NAME, separated by commas
+    #[arg(long, value_name = "SECRETS", value_delimiter = ',', requires = "uid")]
+    pub news_sinks: Vec<String>,
 }
 
 /// The reason why a Job has nothing to do.
@@ -79,6 +82,7 @@ impl DeclaredFlags {
         spec.uid.clone_from(uid);
         spec.generation = self.generation;
         spec.schedule.clone_from(&self.schedule);
+        spec.news_sinks.clone_from(&self.news_sinks);
         if let Some(spec_hash) = &self.spec_hash {
             spec.spec_hash.clone_from(spec_hash);
         }

@@ -1,5 +1,6 @@
 mod jobs;
 pub mod kubevela;
+mod news;
 mod options;
 mod process;
 mod serve;
@@ -28,6 +29,7 @@ use crate::controllers::{application, apprepository, oam};
 use crate::manager::{self, shutdown};
 use crate::server::{ListenAddress, RESERVED_CONNECTIONS};
 use kubevela::KubeVela;
+use news::NewsFlags;
 
 /// The flag that prints help. It has no environment variable, which would keep the controllers from running.
 pub(super) const HELP_KUBEVELA: &str = "help_kubevela";
@@ -98,6 +100,8 @@ pub struct Run {
     pub database_secret_key: String,
     #[command(flatten)]
     pub syncing: SyncingFlags,
+    #[command(flatten)]
+    pub news: NewsFlags,
     #[command(flatten)]
     pub content: ContentFlags,
     #[command(flatten)]

@@ -120,6 +120,12 @@ impl Run {
         }
     }
 
+    /// `None` if the process ends before it could deliver news.
+    fn news_sinks(&self, namespace: &str) -> Result<Option<Vec<String>>, Error> {
+        let sinks = self.news.sinks(namespace)?;
+        Ok((!self.syncing.once).then_some(sinks))
+    }
+
     fn watch_namespace(&self) -> Option<&str> {
         non_empty(self.watch_namespace.as_deref())
     }
@@ -149,6 +155,7 @@ impl Run {
                     self.global_repos_namespace.as_deref(),
                     kubeapps_namespace.clone(),
                 ),
+                news_sinks: self.news_sinks(&kubeapps_namespace)?,
             },
             kubeapps_namespace,
             chart_files: self.content.settings(&sync.objects, self.serves_catalog()),
@@ -159,6 +166,7 @@ impl Run {
             gc_interval: syncing.gc_interval,
             lease_namespace: self.leader.lease(self.namespace.as_deref())?.namespace,
             watch_secrets: syncing.watch_secrets,
+            news_private_networks: self.news.news_private_networks,
             adopt_kubeapps: syncing.adopt_kubeapps,
             running: RunningSyncs::default(),
             jobs: self.jobs()?,

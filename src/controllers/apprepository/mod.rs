@@ -1,7 +1,7 @@
 //! The AppRepository controller: syncs repositories into the catalog and reports their status.
 //!
-//! [`spec`], [`decision`], [`plan`], [`status`] and [`events`] are pure. [`sync`], [`jobs`], [`garbage`] and [`origin`] do
-//! the I/O, and [`reconciler`] acts on the plan.
+//! [`spec`], [`decision`], [`plan`], [`status`], [`events`] and [`news`] are pure. [`sync`], [`jobs`], [`garbage`] and
+//! [`origin`] do the I/O, and [`reconciler`] acts on the plan.
 
 mod cached;
 pub mod chart_files;
@@ -13,6 +13,8 @@ pub mod garbage;
 pub mod jobs;
 pub mod kubeapps_cronjobs;
 pub mod metrics;
+pub mod news;
+pub mod news_delivery;
 mod options;
 pub mod origin;
 pub mod plan;

@@ -38,6 +38,8 @@ pub struct Options {
     /// The namespace of the Leases. Expired Leases are collected.
     pub lease_namespace: String,
     pub watch_secrets: bool,
+    /// Allows sinks of news at addresses that are not public.
+    pub news_private_networks: bool,
     pub adopt_kubeapps: bool,
     pub running: RunningSyncs,
     /// Settings of Jobs; `None` without a cluster.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 
+use super::news;
 use crate::api::{self, AppRepository, AppRepositorySpec, NamespacedName, PodTemplate, SecretKeyRef};
 use crate::http::Proxies;
 use crate::jq::JqRule;
@@ -33,6 +34,9 @@ pub struct Defaults {
     pub min_interval: Duration,
     pub index_max_bytes: u64,
     pub proxy_namespaces: ProxyNamespaces,
+    /// `namespace/name` of the operator's Secrets that the news of all repositories goes to; `None` if no process
+    /// delivers news.
+    pub news_sinks: Option<Vec<String>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +64,7 @@ impl Defaults {
             min_interval: Duration::from_secs(60),
             index_max_bytes: 100 << 20,
             proxy_namespaces: ProxyNamespaces::All,
+            news_sinks: Some(Vec::new()),
         }
     }
 }
@@ -155,6 +160,8 @@ pub struct RepositorySpec {
     pub index_max_bytes: u64,
     pub fetch_timeout: Option<Duration>,
     pub archive_max_bytes: Option<u64>,
+    /// `namespace/name` of the Secrets that its news goes to.
+    pub news_sinks: Vec<String>,
 }
 
 impl RepositorySpec {
@@ -213,6 +220,7 @@ impl RepositorySpec {
             index_max_bytes: number(INDEX_MAX_BYTES).map_or(max_bytes, |bytes| bytes.min(max_bytes)),
             fetch_timeout: number(FETCH_TIMEOUT).map(Duration::from_secs),
             archive_max_bytes: number(ARCHIVE_MAX_BYTES),
+            news_sinks: news::sinks(object, defaults.news_sinks.as_deref()),
             url,
             kind,
         }
@@ -259,6 +267,7 @@ impl RepositorySpec {
             index_max_bytes: defaults.index_max_bytes,
             fetch_timeout: None,
             archive_max_bytes: None,
+            news_sinks: Vec::new(),
             url,
             kind,
         }

@@ -24,7 +24,7 @@ const NOT_UNICAST: &str = "it is a multicast or broadcast address";
 const LOOPBACK: &str = "it is this machine; see --allow-loopback";
 /// The reason of a refusal of the API server of this process.
 pub const API_SERVER: &str = "it is the API server";
-const PRIVATE: &str = "it is not public, and private networks are disabled; see --allow-private-networks, or --allow-private-http for steps of workflows";
+const PRIVATE: &str = "it is not public, and private networks are disabled; see --allow-private-networks, --news-private-networks for sinks of news, or --allow-private-http for steps of workflows";
 
 /// AWS, Google, Tencent. A proxy would resolve them itself. Other clouds have only addresses or [`is_metadata_name`]s.
 const METADATA_NAMES: [&str; 5] = [

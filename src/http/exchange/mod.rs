@@ -7,6 +7,8 @@ mod tests;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 use ::url::Url;
 use axum::body::HttpBody as _;
@@ -14,9 +16,11 @@ use reqwest::header::{self, HeaderMap};
 use reqwest::{Method, StatusCode};
 
 use super::host_credentials::{basic_credentials, header as sensitive_header};
-use super::request_loop::{MAX_REDIRECTS, is_redirect, redirect_target};
+use super::hosts::Host;
+use super::request_loop::{MAX_REDIRECTS, is_redirect, redirect_target, retry_after};
 use super::url::UrlOrigin;
 use super::{FetchError, FetchLimits, Fetcher, Inner, Validators, error, url};
+use crate::budget::Reservation;
 use crate::text::public_url;
 
 pub struct Exchange {
@@ -60,16 +64,40 @@ impl fmt::Debug for Exchanged {
     }
 }
 
+/// The head of a response whose body was not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResponseHead {
+    pub status: StatusCode,
+    pub retry_after: Option<Duration>,
+}
+
 impl Fetcher {
+    /// Sends a request, and returns the head of its response. Follows no redirect: what is sent is for this host only.
+    pub async fn notify(&self, exchange: &Exchange, limits: &FetchLimits) -> Result<ResponseHead, FetchError> {
+        let timeout = |_| timed_out(exchange, limits);
+        let head = tokio::time::timeout(limits.total, self.0.notify(exchange, limits)).await;
+        head.map_err(timeout)?
+    }
+
     /// Sends a request and reads the response, whatever its status is. Redirects are followed as Go's client does.
     pub async fn exchange(&self, exchange: &Exchange, limits: &FetchLimits) -> Result<Exchanged, FetchError> {
-        let timeout = |_| FetchError::Timeout {
-            url: public_url(&exchange.url),
-            limit: limits.total,
-        };
+        let timeout = |_| timed_out(exchange, limits);
         let exchanged = tokio::time::timeout(limits.total, self.0.exchange(exchange, limits)).await;
         exchanged.map_err(timeout)?
     }
+}
+
+fn timed_out(exchange: &Exchange, limits: &FetchLimits) -> FetchError {
+    FetchError::Timeout {
+        url: public_url(&exchange.url),
+        limit: limits.total,
+    }
+}
+
+/// A host is not forgotten while a request to it is in flight.
+struct HostPermit {
+    _permit: Reservation,
+    _host: Arc<Host>,
 }
 
 /// The next request of an exchange.
@@ -85,16 +113,7 @@ impl Inner {
         url::check(&exchange.url)?;
         let mut hop = Hop::first(exchange)?;
         for _ in 0..=MAX_REDIRECTS {
-            let (client, proxy) = self.clients.for_url(&hop.url, limits.connect).await?;
-            let host = self.hosts.get(&url::host_and_port(&hop.url));
-            let _permit = host.acquire(&self.requester).await?;
-            let mut request = client.request(hop.method.clone(), hop.url.clone());
-            request = request.headers(hop.headers.clone());
-            if hop.has_body {
-                request = request.body(exchange.body.clone());
-            }
-            let sent = request.send().await;
-            let response = sent.map_err(|error| error::classify(&error, &hop.url, proxy))?;
+            let (response, _permit) = self.send_hop(&hop, &exchange.body, limits).await?;
             if is_redirect(response.status()) && response.headers().contains_key(header::LOCATION) {
                 let target = redirect_target(&hop.url, &response)?;
                 hop.redirect(target, response.status(), exchange);
@@ -106,6 +125,40 @@ impl Inner {
             url: public_url(&exchange.url),
             limit: MAX_REDIRECTS,
         })
+    }
+
+    async fn notify(&self, exchange: &Exchange, limits: &FetchLimits) -> Result<ResponseHead, FetchError> {
+        url::check(&exchange.url)?;
+        let hop = Hop::first(exchange)?;
+        let (response, _permit) = self.send_hop(&hop, &exchange.body, limits).await?;
+        Ok(ResponseHead {
+            status: response.status(),
+            retry_after: retry_after(response.headers()),
+        })
+    }
+
+    /// The caller holds the permit of the host until it has read the body.
+    async fn send_hop(
+        &self,
+        hop: &Hop,
+        body: &[u8],
+        limits: &FetchLimits,
+    ) -> Result<(reqwest::Response, HostPermit), FetchError> {
+        let (client, proxy) = self.clients.for_url(&hop.url, limits.connect).await?;
+        let host = self.hosts.get(&url::host_and_port(&hop.url));
+        let permit = host.acquire(&self.requester).await?;
+        let permit = HostPermit {
+            _permit: permit,
+            _host: host,
+        };
+        let mut request = client.request(hop.method.clone(), hop.url.clone());
+        request = request.headers(hop.headers.clone());
+        if hop.has_body {
+            request = request.body(body.to_vec());
+        }
+        let sent = request.send().await;
+        let response = sent.map_err(|error| error::classify(&error, &hop.url, proxy))?;
+        Ok((response, permit))
     }
 }
 

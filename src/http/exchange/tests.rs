@@ -308,3 +308,21 @@ fn an_invalid_client_certificate_is_an_error_without_its_text() {
         assert!(!format!("{error} {error:?} {access:?}").contains("hunter2"), "{error}");
     }
 }
+
+#[tokio::test]
+async fn a_notification_follows_no_redirect_and_does_not_wait_for_the_body() {
+    let elsewhere = Server::start(|_| response("200 OK", "", b"")).await;
+    let location = format!("Location: {}\nRetry-After: 7", elsewhere.at("stolen"));
+    let server = Server::start(move |_| response("307 Temporary Redirect", &location, b"")).await;
+    let head = fetcher().notify(&post(server.at("")), &limits()).await.unwrap();
+    assert_eq!((head.status.as_u16(), head.retry_after), (307, Some(Duration::from_secs(7))));
+    assert!(elsewhere.requests().is_empty());
+
+    let slow = Server::start(|_| {
+        let start = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nx";
+        vec![Part::Bytes(start.to_vec()), Part::Hang]
+    })
+    .await;
+    let head = fetcher().notify(&post(slow.at("")), &limits()).await.unwrap();
+    assert_eq!(head.status, 200);
+}

@@ -245,6 +245,8 @@ impl JobSettings {
             arguments.extend(value.map(|value| format!("--{flag}={value}")));
         };
         optional("schedule", spec.schedule.as_deref());
+        let sinks = (!spec.news_sinks.is_empty()).then(|| spec.news_sinks.join(","));
+        optional("news-sinks", sinks.as_deref());
         if let Some(run) = run {
             let requests = &spec.requests;
             optional("resync-requests", Some(&requests.resync_requests.to_string()));

@@ -19,6 +19,7 @@ use super::garbage::objects::GarbageObjects;
 use super::garbage::orphans::{self, OrphanFinder};
 use super::jobs::{JobRunner, JobSettings, Jobs};
 use super::kubeapps_cronjobs::CronJobRemover;
+use super::news_delivery::{self, NewsDelivery};
 use super::options::Options;
 use super::origin::Origin;
 use super::reconciler::RepositoryReconciler;
@@ -48,6 +49,8 @@ pub struct Parts {
     pub informer: Task,
     /// Errors of a directory of manifests; none with a cluster.
     pub problems: Problems,
+    news: NewsDelivery,
+    jobs_changed: Arc<Notify>,
     listed: Arc<Notify>,
     schedule: CronTrigger<NamespacedName>,
     states: RepositoryStates,
@@ -85,7 +88,10 @@ pub fn setup(
         defaults: options.defaults.clone(),
     };
     let syncs = builder.sync_context();
+    let jobs_changed = Arc::<Notify>::default();
     Parts {
+        news: builder.news_delivery(&jobs_changed),
+        jobs_changed,
         reconciler: Arc::new(builder.reconciler(syncs.clone())),
         files: Arc::new(builder.files_reconciler(syncs)),
         garbage: builder.garbage_collector(&problems),
@@ -139,6 +145,20 @@ impl Builder<'_> {
             catalog: self.catalog.clone(),
             objects: objects(&context.source, options),
             metrics: self.metrics.garbage.clone(),
+        }
+    }
+
+    fn news_delivery(&self, jobs_changed: &Arc<Notify>) -> NewsDelivery {
+        let (fetcher, allows_private) = (&self.options.sync.fetcher, self.options.news_private_networks);
+        NewsDelivery {
+            catalog: self.catalog.clone(),
+            origin: Arc::clone(&self.origin),
+            store: self.store.clone(),
+            fetcher: fetcher.with_private_networks(allows_private),
+            jobs_changed: Arc::clone(jobs_changed),
+            has_other_writers: !self.context.ownership.owns_all(),
+            permits: news_delivery::permits(self.context.budgets.metrics().of("news_requests", 0)),
+            metrics: self.metrics.news.clone(),
         }
     }
 
@@ -238,6 +258,7 @@ impl Parts {
         tasks.sources.insert(0, self.informer);
         let garbage = self.garbage.run(self.listed, options.gc_interval);
         tasks.leader.insert(0, garbage.boxed());
+        tasks.leader.push(self.news.run().boxed());
         let (cached, queue) = (self.store.clone(), context.queue.clone());
         let owned = |reconciler: Arc<dyn Reconcile>| context.ownership.filter_owned(&cached, reconciler);
         Controller {
@@ -271,7 +292,9 @@ impl Parts {
         match &self.reconciler.job_runner {
             Some(JobRunner { jobs, .. }) => {
                 let queue = context.queue.clone();
+                let jobs_changed = Arc::clone(&self.jobs_changed);
                 sources.extend(jobs.watches(move |name| {
+                    jobs_changed.notify_one();
                     // A new leader enqueues all repositories.
                     if !queue.is_paused() {
                         queue.add(key(&name), Priority::USER);

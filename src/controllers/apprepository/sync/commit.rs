@@ -11,6 +11,7 @@ use crate::catalog::{CommitSummary, ErrorKind, HistoryEntry, Record, RecordState
 use crate::controllers::apprepository::decision::{
     SyncMode, handled, is_partial, partial_digest, retry_at, slow_syncs,
 };
+use crate::controllers::apprepository::news::is_failure_reported;
 use crate::controllers::apprepository::sync_summary::{
     SyncCounts, changes, last_sync, last_sync_of, ready_message, unless_quiet, with_earlier,
 };
@@ -21,6 +22,7 @@ impl SyncerRun<'_> {
     pub(super) async fn save_unchanged(self, validators: Option<Validators>) -> Result<SyncResult, SyncAborted> {
         let mut record = self.new_record();
         let has_recovered = record.state.ready == Some(false);
+        let was_failure_reported = record.state.failure_reported;
         if let Some(validators) = validators {
             record.etag = validators.etag;
             record.last_modified = validators.last_modified;
@@ -33,19 +35,34 @@ impl SyncerRun<'_> {
         }
         record.state = ready_state(last_sync_of(&record).as_ref().map_or_else(String::new, ready_message));
         let history = has_recovered.then(|| self.history(&record, "Succeeded", &record.index_digest));
-        self.catalog()
-            .save(&record, self.request.expected_uid.as_deref(), history.as_ref())
-            .await?;
+        self.save(&record, history.as_ref(), was_failure_reported).await?;
         Ok(SyncResult {
             record,
             outcome: SyncOutcome::NotModified,
         })
     }
 
+    async fn save(
+        &self,
+        record: &Record,
+        history: Option<&HistoryEntry>,
+        was_failure_reported: bool,
+    ) -> Result<(), SyncAborted> {
+        let (uid, sinks) = (self.request.expected_uid.as_deref(), &self.request.spec.news_sinks);
+        self.catalog()
+            .save_with_news(record, uid, history, sinks, was_failure_reported)
+            .await?;
+        Ok(())
+    }
+
     /// Deletes retained versions whose retention has expired, although the index did not change.
     async fn drop_expired(&self, record: &mut Record, mut last_sync: LastSync) -> Result<(), SyncAborted> {
         let uid = self.request.expected_uid.as_deref().unwrap_or_default();
-        let dropped = self.catalog().drop_expired(&record.name, uid, Timestamp::now()).await?;
+        let sinks = &self.request.spec.news_sinks;
+        let dropped = self
+            .catalog()
+            .drop_expired(record, uid, Timestamp::now(), sinks)
+            .await?;
         if dropped > 0 {
             last_sync.kept = last_sync.kept.saturating_sub_unsigned(dropped).max(0);
             // A summary holds string keys and finite numbers only, so that JSON can't fail.
@@ -61,14 +78,17 @@ impl SyncerRun<'_> {
     ) -> Result<SyncResult, SyncAborted> {
         let mut record = self.new_record();
         let is_new = is_new_failure(&record, &failed);
+        let before = record.state.clone();
         record.state = RecordState {
             ready: Some(false),
             stalled: !failed.transient,
             reason: failed.reason.clone(),
             message: failed.message.clone(),
-            failures: record.state.failures.saturating_add(1),
+            failures: before.failures.saturating_add(1),
             ..self.failed_state(&failed, false)
         };
+        let has_sinks = !self.request.spec.news_sinks.is_empty();
+        record.state.failure_reported = is_failure_reported(&before, &record.state, has_sinks);
         if refused.is_some() {
             record.credentials.clone_from(&self.secret_versions);
         }
@@ -81,9 +101,7 @@ impl SyncerRun<'_> {
         }
         let digest = record.refused.as_ref().map_or("", |refused| &refused.digest);
         let history = is_new.then(|| self.history(&record, history_result(Some(&failed)), digest));
-        self.catalog()
-            .save(&record, self.request.expected_uid.as_deref(), history.as_ref())
-            .await?;
+        self.save(&record, history.as_ref(), before.failure_reported).await?;
         Ok(SyncResult {
             record,
             outcome: SyncOutcome::Failed(failed),
@@ -120,6 +138,7 @@ impl SyncerRun<'_> {
         commit.digests = digests;
         commit.oci_removals = Some(gone).filter(|gone| !gone.is_empty());
         commit.is_complete = self.request.mode == SyncMode::Complete;
+        commit.sinks.clone_from(&self.request.spec.news_sinks);
         let committed = match self.catalog().commit(commit, rows).await {
             Ok(committed) => committed,
             // Not remembered as refused: space may become free without a change of the index.
@@ -179,6 +198,7 @@ impl SyncerRun<'_> {
                 .map(|error| self.failed_state(error, made_progress))
                 .unwrap_or_default(),
             remaining: decoded.remaining.clone(),
+            has_sinks: !self.request.spec.news_sinks.is_empty(),
         }
     }
 
@@ -275,6 +295,7 @@ struct CommitResult {
     history: HistoryEntry,
     remaining: Option<Remaining>,
     failed_state: RecordState,
+    has_sinks: bool,
 }
 
 impl CommitResult {
@@ -292,6 +313,7 @@ impl CommitResult {
             }
             None => ready_state(ready_message(&last_sync)),
         };
+        record.state.failure_reported = is_failure_reported(&self.before.state, &record.state, self.has_sinks);
         // A summary holds string keys and finite numbers only, so that JSON can't fail.
         record.last_sync = serde_json::to_value(last_sync).ok();
     }

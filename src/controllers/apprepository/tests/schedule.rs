@@ -226,6 +226,7 @@ fn options() -> Options {
         gc_interval: DAY,
         lease_namespace: "kubeapps".to_owned(),
         watch_secrets: false,
+        news_private_networks: false,
         adopt_kubeapps: false,
         running: RunningSyncs::default(),
         jobs: None,

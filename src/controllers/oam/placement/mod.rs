@@ -30,7 +30,6 @@ pub use by_place::ByPlace;
 pub use deploy::{DeployParameters, Deployer, PlacementSettings, RemainingParameters, deployments};
 pub use error::PlacementError;
 pub use overrides::{NamedType, override_types};
-pub use pattern::matches_wildcards;
 pub use progress::{Applied, DeployEnd, PlacementCheck, PlacementProgress};
 pub use services::{ServiceKey, merge_replicas, place_service, service_key};
 pub use topology::cluster_selector;

@@ -1,6 +1,7 @@
 use regex::{Regex, RegexBuilder};
 
 use super::error::OverrideError;
+use crate::text::matches_wildcards;
 
 /// Longest pattern. Names of objects are not longer.
 pub(super) const MAX_BYTES: usize = 253;
@@ -37,27 +38,6 @@ impl<'a> NamePattern<'a> {
             Self::Nothing => false,
         }
     }
-}
-
-/// Returns true if a pattern matches the whole name; `*` stands for any characters.
-///
-/// Takes time linear in the length of the name: each part of a pattern is found after the part before it.
-#[must_use]
-pub fn matches_wildcards(pattern: &str, name: &str) -> bool {
-    let Some((prefix, rest)) = pattern.split_once('*') else {
-        return pattern == name;
-    };
-    let (middle, suffix) = rest.rsplit_once('*').unwrap_or(("", rest));
-    let inner = name.strip_prefix(prefix).and_then(|name| name.strip_suffix(suffix));
-    let Some(mut inner) = inner else { return false };
-    middle.split('*').all(|part| match inner.split_once(part) {
-        _ if part.is_empty() => true,
-        Some((_, after)) => {
-            inner = after;
-            true
-        }
-        None => false,
-    })
 }
 
 pub(super) fn is_exact(text: &str, is_unanchored: bool) -> bool {

@@ -4,7 +4,7 @@ use k8s_openapi::api::authentication::v1::UserInfo;
 
 use crate::api::oam::labels::{GROUP_ANNOTATION, USER_ANNOTATION};
 use crate::controllers::oam::ReviewOptions;
-use crate::controllers::oam::placement::matches_wildcards;
+use crate::text::matches_wildcards;
 use crate::controllers::oam::rights::{Identity, IdentityError};
 use crate::text::{sanitize, truncate};
 

@@ -1,0 +1,16 @@
+-- News that is not delivered yet: a row for each sink, inserted by the transaction that changed the charts or the record.
+CREATE TABLE portolan_news (
+    -- hash of the origin, the repository and the event: a repeated commit leads to the same row
+    id        TEXT NOT NULL,
+    -- the repository
+    namespace TEXT NOT NULL,
+    name      TEXT NOT NULL,
+    -- namespace/name of the Secret that holds the address; read at delivery
+    sink      TEXT NOT NULL,
+    -- JSON
+    event     TEXT NOT NULL,
+    created   BIGINT NOT NULL,
+    tries     BIGINT NOT NULL,
+    next_try  BIGINT NOT NULL,
+    PRIMARY KEY (sink, id)
+);
