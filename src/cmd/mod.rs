@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand.
 //!
-//! Exit codes: 0 success, 1 failure, 2 invalid usage. A second signal exits with 143 (SIGTERM) or 130 (SIGINT).
+//! Exit codes: 0 success, 1 failure, 2 invalid usage, 3 a release is outdated (`outdated --fail-on`). A second signal exits with
+//! 143 (SIGTERM) or 130 (SIGINT).
 
 mod applications;
 mod catalog;
@@ -15,12 +16,14 @@ mod history;
 mod install;
 mod logging;
 mod man;
+mod outdated;
 mod output;
 pub mod reference;
 mod resync;
 mod run;
 mod search;
 mod serve;
+mod server;
 mod show;
 mod status;
 mod sync;
@@ -42,7 +45,8 @@ const PROGRAM: &str = "portolan";
 /// reads. `application` reports the readiness of Applications of app.k8s.io. `oam` deploys Applications of KubeVela
 /// (core.oam.dev).
 ///
-/// Every flag can also be set by the environment variable next to it. Exit codes: 0 success, 1 failure, 2 invalid usage.
+/// Every flag can also be set by the environment variable next to it. Exit codes: 0 success, 1 failure, 2 invalid usage,
+/// 3 a release is outdated (`outdated --fail-on`).
 #[derive(Parser, Debug)]
 #[command(name = PROGRAM, version, args_override_self = true, max_term_width = 140)]
 pub struct Cli {
@@ -65,6 +69,7 @@ enum Command {
     History(history::History),
     Search(search::Search),
     Show(show::Show),
+    Outdated(Box<outdated::Outdated>),
     Serve(Box<serve::Serve>),
     Resync(resync::Resync),
     Apps(applications::Apps),
@@ -82,13 +87,21 @@ enum Command {
 pub enum Error {
     Usage(String),
     Failed(String),
+    /// The command has done its work, and found what it was asked to fail on.
+    Found(String),
 }
 
 impl Error {
+    fn into_message(self) -> String {
+        let (Self::Usage(message) | Self::Failed(message) | Self::Found(message)) = self;
+        message
+    }
+
     fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
             Self::Failed(_) => 1,
+            Self::Found(_) => 3,
         }
     }
 }
@@ -121,14 +134,14 @@ pub fn main() -> ExitCode {
     match cli.execute() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            report(&error, log_format);
-            ExitCode::from(error.exit_code())
+            let code = error.exit_code();
+            report(&error.into_message(), log_format);
+            ExitCode::from(code)
         }
     }
 }
 
-fn report(error: &Error, log_format: LogFormat) {
-    let (Error::Usage(message) | Error::Failed(message)) = error;
+fn report(message: &str, log_format: LogFormat) {
     // False before the log has started, and if its filter hides errors.
     if log_format == LogFormat::Json && tracing::enabled!(tracing::Level::ERROR) {
         tracing::error!("{message}");
@@ -179,8 +192,8 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Err
 impl Cli {
     fn execute(self) -> Result<(), Error> {
         use Command::{
-            Apps, Catalog, Cluster, Completion, Crds, Debug, Delete, Doctor, Gc, History, InvalidateCache, Man, Resync,
-            Run, Search, Serve, Show, Status, Sync, Uninstall, Vela,
+            Apps, Catalog, Cluster, Completion, Crds, Debug, Delete, Doctor, Gc, History, InvalidateCache, Man,
+            Outdated, Resync, Run, Search, Serve, Show, Status, Sync, Uninstall, Vela,
         };
         let is_query = !matches!(
             self.command,
@@ -206,6 +219,7 @@ impl Cli {
             History(command) => block_on(command.execute()),
             Search(command) => block_on(command.execute()),
             Show(command) => block_on(command.execute()),
+            Outdated(command) => block_on(command.execute()),
             Serve(command) => block_on(command.execute()),
             Resync(command) => block_on(command.execute()),
             Apps(command) => block_on(command.execute()),
