@@ -122,7 +122,11 @@ pub fn main() -> ExitCode {
         return code;
     }
     crate::http::install_crypto_provider();
-    let cli = match parse(std::env::args_os()) {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    if let Some(code) = completion::answer(&arguments) {
+        return code;
+    }
+    let cli = match parse(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             // Prints help and version too. Nothing is left to report to if it fails.
@@ -154,6 +158,7 @@ fn command() -> clap::Command {
     // Hidden flags of `serve` have no variables, which are set for `run`.
     let command = Cli::command().mut_subcommand("serve", serve::hide_other_flags);
     let command = complete_all(command).mut_subcommand("gc", gc::hide_other_flags);
+    let command = completion::add_names(command);
     let help = groups::help_template(&command);
     command.help_template(help)
 }
@@ -167,15 +172,20 @@ fn complete(argument: Arg) -> Arg {
     let has_variable = !argument.is_hide_set() && argument.get_id() != run::HELP_KUBEVELA;
     let long = argument.get_long().filter(|_| has_variable);
     let variable = long.map(|long| format!("PORTOLAN_{}", long.replace('-', "_").to_uppercase()));
-    go_boolean(match variable {
+    let argument = match variable {
         // Values may be secret, and help may be logged.
         Some(variable) => argument.env(variable).hide_env_values(true),
         None => argument,
-    })
+    };
+    completion::complete_namespace(go_boolean(argument))
 }
 
 fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
     let mut command = command();
+    if program_name::is_kubectl_plugin(&arguments) {
+        command = command.bin_name("kubectl portolan");
+    }
     let (arguments, kubevela) = run::kubevela::extract(&mut command, program_name::arguments(arguments))?;
     let matches = command.try_get_matches_from_mut(arguments)?;
     let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
