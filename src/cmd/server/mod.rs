@@ -15,7 +15,7 @@ use super::flags::cluster::ClusterFlags;
 use super::flags::non_empty;
 use super::{Error, failed_to};
 use crate::runtime::kube_client::bearer_token;
-pub use client::ServerClient;
+pub use client::{ServerClient, warn_of_stale_answer};
 
 const TOKEN_VARIABLE: &str = "PORTOLAN_TOKEN";
 const MAX_TOKEN_BYTES: u64 = 64 * 1024;
