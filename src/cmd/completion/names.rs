@@ -16,8 +16,8 @@ use crate::runtime::kube_client::{ConnectOptions, connect_silently};
 
 /// A shell waits for the answer.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// More names are no help.
-const MAX_NAMES: u32 = 500;
+/// In the order of names. Those that do not begin with the typed letters are dropped here.
+const MAX_NAMES: u32 = 5_000;
 
 /// Lets the arguments that name objects complete them.
 pub(in crate::cmd) fn add_names(command: Command) -> Command {

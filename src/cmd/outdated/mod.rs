@@ -10,7 +10,7 @@ use super::flags::database::DatabaseFlags;
 use super::flags::non_empty;
 use super::server::ServerFlags;
 use super::{Error, failed_to, output};
-use crate::releases::cluster::{self, Scope};
+use crate::releases::cluster::{self, Limits, Scope};
 use crate::releases::{JudgedRelease, Match, Release, RepositoryName, Status, Verdict};
 use crate::text::sanitize_lines;
 
@@ -93,13 +93,10 @@ impl Outdated {
     pub(super) async fn execute(self) -> Result<(), Error> {
         let client = self.server.cluster.client().await?;
         let server = self.server.client().await?;
-        let mut listing = cluster::list(&client, &self.scope()).await?;
+        let listing = cluster::list(&client, &self.scope(), Limits::default()).await?;
         for problem in &listing.unreadable {
             output::print_failure(&format!("not read: {problem}"));
         }
-        let order =
-            |release: &crate::releases::Release| (release.namespace.clone(), release.name.clone(), release.kind);
-        listing.releases.sort_by_cached_key(order);
         let releases = self.judge(server.as_ref(), listing.releases).await?;
         self.print(&releases)?;
         hint_at_ambiguous(&releases);
