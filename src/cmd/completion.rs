@@ -51,21 +51,13 @@ impl Completion {
 pub(super) fn answer(arguments: &[OsString]) -> Option<ExitCode> {
     let program = Path::new(arguments.first()?).file_name()?;
     if program == KUBECTL_COMPLETION {
-        return Some(exit_code(complete_for_kubectl(arguments).is_some()));
+        return Some(ExitCode::from(u8::from(complete_for_kubectl(arguments).is_none())));
     }
     let environment = CompleteEnv::with_factory(super::command).var(VARIABLE);
     let current_dir = std::env::current_dir().ok();
     match environment.try_complete(arguments, current_dir.as_deref()) {
         Ok(false) => None,
-        answered => Some(exit_code(answered.is_ok())),
-    }
-}
-
-fn exit_code(is_answered: bool) -> ExitCode {
-    if is_answered {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+        answered => Some(ExitCode::from(u8::from(answered.is_err()))),
     }
 }
 

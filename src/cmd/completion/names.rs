@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::{Arg, Command};
 use clap_complete::{ArgValueCandidates, CompletionCandidate};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::Api;
 use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::{Api, Resource};
 
 use crate::api::{AppRepository, Application, oam};
 use crate::runtime::kube_client::{ConnectOptions, connect_silently};
@@ -23,8 +23,8 @@ const MAX_NAMES: u32 = 5_000;
 pub(in crate::cmd) fn add_names(command: Command) -> Command {
     command.mut_subcommands(|command| match command.get_name() {
         "status" | "history" | "resync" => name_completes(command, ArgValueCandidates::new(repositories)),
-        "show" => command.mut_arg("chart", |argument| {
-            argument.add(ArgValueCandidates::new(|| with_suffix(repositories(), "/")))
+        "show" => command.mut_arg("chart", |chart| {
+            chart.add(ArgValueCandidates::new(repositories_of_charts))
         }),
         "apps" => name_completes(command, ArgValueCandidates::new(applications)),
         "vela" => command
@@ -50,30 +50,25 @@ pub(in crate::cmd) fn complete_namespace(argument: Arg) -> Arg {
     }
 }
 
-fn with_suffix(candidates: Vec<CompletionCandidate>, suffix: &str) -> Vec<CompletionCandidate> {
-    let candidates = candidates.into_iter();
-    let add = |candidate: CompletionCandidate| {
-        let mut name = candidate.get_value().to_os_string();
-        name.push(suffix);
-        CompletionCandidate::new(name)
-    };
-    candidates.map(add).collect()
-}
-
 fn namespaces() -> Vec<CompletionCandidate> {
-    names(ApiResource::erase::<Namespace>(&()), None)
+    candidates::<Namespace>(None, "")
 }
 
 fn repositories() -> Vec<CompletionCandidate> {
-    names(ApiResource::erase::<AppRepository>(&()), namespace())
+    candidates::<AppRepository>(namespace(), "")
+}
+
+/// The chart follows.
+fn repositories_of_charts() -> Vec<CompletionCandidate> {
+    candidates::<AppRepository>(namespace(), "/")
 }
 
 fn applications() -> Vec<CompletionCandidate> {
-    names(ApiResource::erase::<Application>(&()), namespace())
+    candidates::<Application>(namespace(), "")
 }
 
 fn applications_of_kubevela() -> Vec<CompletionCandidate> {
-    names(ApiResource::erase::<oam::Application>(&()), namespace())
+    candidates::<oam::Application>(namespace(), "")
 }
 
 fn namespace() -> Option<String> {
@@ -100,7 +95,8 @@ fn value_of(words: &[String], flag: &str) -> Option<String> {
 }
 
 /// Lists the names. Returns none after a failure: nothing is printed into a command line.
-fn names(resource: ApiResource, namespace: Option<String>) -> Vec<CompletionCandidate> {
+fn candidates<K: Resource<DynamicType = ()>>(namespace: Option<String>, suffix: &str) -> Vec<CompletionCandidate> {
+    let resource = ApiResource::erase::<K>(&());
     let options = ConnectOptions {
         kubeconfig: setting("kubeconfig").map(Into::into),
         context: setting("context"),
@@ -113,11 +109,12 @@ fn names(resource: ApiResource, namespace: Option<String>) -> Vec<CompletionCand
         let names = runtime
             .ok()
             .and_then(|runtime| runtime.block_on(list(&options, &resource, namespace)));
-        // Nobody waits after the timeout.
+        // After the timeout, the receiver is gone.
         let _ = sender.send(names);
     });
     let names = receiver.recv_timeout(TIMEOUT).ok().flatten().unwrap_or_default();
-    names.into_iter().map(CompletionCandidate::new).collect()
+    let names = names.into_iter().map(|name| name + suffix);
+    names.map(CompletionCandidate::new).collect()
 }
 
 async fn list(options: &ConnectOptions, resource: &ApiResource, namespace: Option<String>) -> Option<BTreeSet<String>> {

@@ -1,17 +1,17 @@
 use crate::cmd::output::{self, cell};
 use crate::releases::{JudgedRelease, Match, RepositoryName};
 
+const HEADER: &str = "NAMESPACE RELEASE CHART VERSION STATUS NEWEST REPOSITORY";
+const WIDE_HEADER: &str =
+    "NAMESPACE RELEASE KIND REVISION STATE CHART VERSION STATUS PATCH MINOR MAJOR MATCH REPOSITORIES";
+
+fn format(header: &str, releases: &[JudgedRelease], row: impl Fn(&JudgedRelease) -> Vec<String>) -> String {
+    let header: Vec<&str> = header.split(' ').collect();
+    output::table(&header, releases.iter().map(row))
+}
+
 /// Formats a line for each release, with its largest step to a newer version.
 pub fn table(releases: &[JudgedRelease]) -> String {
-    const HEADER: [&str; 7] = [
-        "NAMESPACE",
-        "RELEASE",
-        "CHART",
-        "VERSION",
-        "STATUS",
-        "NEWEST",
-        "REPOSITORY",
-    ];
     let row = |judged: &JudgedRelease| {
         let release = &judged.release;
         vec![
@@ -24,26 +24,11 @@ pub fn table(releases: &[JudgedRelease]) -> String {
             repository(judged),
         ]
     };
-    output::table(&HEADER, releases.iter().map(row))
+    format(HEADER, releases, row)
 }
 
 /// Formats a line for each release, with all steps and all repositories.
 pub fn wide_table(releases: &[JudgedRelease]) -> String {
-    const HEADER: [&str; 13] = [
-        "NAMESPACE",
-        "RELEASE",
-        "KIND",
-        "REVISION",
-        "STATE",
-        "CHART",
-        "VERSION",
-        "STATUS",
-        "PATCH",
-        "MINOR",
-        "MAJOR",
-        "MATCH",
-        "REPOSITORIES",
-    ];
     let row = |judged: &JudgedRelease| {
         let JudgedRelease { release, judgement } = judged;
         let revision = release.revision.map(|revision| revision.to_string());
@@ -65,7 +50,7 @@ pub fn wide_table(releases: &[JudgedRelease]) -> String {
             optional(Some(repositories.join(",")).as_deref().filter(|all| !all.is_empty())),
         ]
     };
-    output::table(&HEADER, releases.iter().map(row))
+    format(WIDE_HEADER, releases, row)
 }
 
 fn optional(text: Option<&str>) -> String {

@@ -1,7 +1,7 @@
 use std::error::Error as _;
 use std::time::Duration;
 
-use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{HeaderValue, StatusCode};
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, Response};
@@ -13,8 +13,7 @@ use crate::cmd::{Error, failed_to};
 use crate::http::user_agent;
 use crate::text::truncate;
 
-const JSON: &str = "application/json";
-const PROBLEM: &str = "application/problem+json";
+const PROBLEM: &[u8] = b"application/problem+json";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// For a request with its response.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -24,6 +23,7 @@ const PAGE_SIZE: usize = 200;
 /// A server could continue a list without an end.
 const MAX_PAGES: usize = 1_000;
 const MAX_DETAIL: usize = 500;
+const WRONG_ADDRESS: &str = "is this the address of portolan serve?";
 
 /// A client of the REST API below one address.
 pub struct ServerClient {
@@ -56,12 +56,6 @@ struct Problem {
     detail: String,
 }
 
-/// A successful response, or that the server has no such resource.
-enum Answer {
-    Found(Vec<u8>),
-    NotFound(Error),
-}
-
 impl ServerClient {
     pub(super) fn new(address: Url, token: Option<HeaderValue>) -> Result<Self, Error> {
         let is_plain = address.scheme() == "http";
@@ -90,15 +84,15 @@ impl ServerClient {
 
     /// Returns a resource, `None` if it is not there or not visible to the caller.
     pub async fn get<T: DeserializeOwned>(&self, path: &[&str]) -> Result<Option<T>, Error> {
-        match self.send(self.client.get(self.endpoint(path))).await? {
-            Answer::Found(body) => self.decode(&body).map(Some),
-            Answer::NotFound(_) => Ok(None),
-        }
+        self.send(self.client.get(self.endpoint(path))).await
     }
 
     pub async fn post<T: DeserializeOwned>(&self, path: &[&str], body: &impl Serialize) -> Result<T, Error> {
         let body = serde_json::to_vec(body)?;
-        let request = self.client.post(self.endpoint(path)).header(CONTENT_TYPE, JSON);
+        let request = self
+            .client
+            .post(self.endpoint(path))
+            .header(CONTENT_TYPE, "application/json");
         self.found(request.body(body)).await
     }
 
@@ -150,73 +144,60 @@ impl ServerClient {
     }
 
     async fn found<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, Error> {
-        match self.send(request).await? {
-            Answer::Found(body) => self.decode(&body),
-            Answer::NotFound(error) => Err(error),
-        }
+        let found = self.send(request).await?;
+        found.ok_or_else(|| self.error("not found; the server may be of an older release"))
     }
 
-    fn decode<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, Error> {
-        let decoded = serde_json::from_slice(body);
-        decoded.map_err(|error| {
-            self.error(format!(
-                "unexpected response: {error}; is this the address of portolan serve?"
-            ))
-        })
+    fn error(&self, message: &str) -> Error {
+        Error::Failed(format!("{}: {}", self.address, message))
     }
 
-    fn error(&self, message: impl AsRef<str>) -> Error {
-        Error::Failed(format!("{}: {}", self.address, message.as_ref()))
-    }
-
-    async fn send(&self, request: RequestBuilder) -> Result<Answer, Error> {
-        let request = request.header(ACCEPT, format!("{JSON}, {PROBLEM}"));
+    async fn send<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<Option<T>, Error> {
         let request = match &self.token {
             Some(token) => request.header(AUTHORIZATION, token.clone()),
             None => request,
         };
-        let response = request.send().await.map_err(|error| self.error(cause(&error)))?;
+        let response = request.send().await.map_err(|error| self.error(&cause(&error)))?;
         let status = response.status();
         let media_type = response.headers().get(CONTENT_TYPE).cloned();
         let body = self.read(response).await?;
         if status == StatusCode::OK {
-            return Ok(Answer::Found(body));
+            let decoded = serde_json::from_slice(&body);
+            return decoded.map_err(|error| self.error(&format!("unexpected response: {error}; {WRONG_ADDRESS}")));
         }
-        let is_problem = media_type.is_some_and(|value| value.as_bytes().starts_with(PROBLEM.as_bytes()));
-        let problem: Option<Problem> = serde_json::from_slice(&body).ok().filter(|_| is_problem);
-        let error = self.error(self.refusal(status, problem.as_ref()));
-        match problem {
-            Some(_) if status == StatusCode::NOT_FOUND => Ok(Answer::NotFound(error)),
-            _ => Err(error),
+        let is_problem = media_type.is_some_and(|value| value.as_bytes().starts_with(PROBLEM));
+        match serde_json::from_slice(&body).ok().filter(|_| is_problem) {
+            Some(Problem { .. }) if status == StatusCode::NOT_FOUND => Ok(None),
+            problem => Err(self.error(&self.refusal(status, problem))),
         }
     }
 
     async fn read(&self, mut response: Response) -> Result<Vec<u8>, Error> {
         let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| self.error(cause(&error)))? {
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.error(&cause(&error)))? {
             if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
-                return Err(self.error(format!("the response is larger than {MAX_RESPONSE_BYTES} bytes")));
+                return Err(self.error(&format!("the response is larger than {MAX_RESPONSE_BYTES} bytes")));
             }
             body.extend_from_slice(&chunk);
         }
         Ok(body)
     }
 
-    fn refusal(&self, status: StatusCode, problem: Option<&Problem>) -> String {
+    fn refusal(&self, status: StatusCode, problem: Option<Problem>) -> String {
+        let code = status.as_u16();
         let refusal = match problem {
             Some(Problem { title, detail }) => truncate(&format!("{title}: {detail}"), MAX_DETAIL),
             None if status.is_redirection() => {
-                format!(
-                    "status {}; set --server to the address that it redirects to",
-                    status.as_u16()
-                )
+                format!("status {code}; set --server to the address that it redirects to")
             }
-            None => format!("status {}; is this the address of portolan serve?", status.as_u16()),
+            None => format!("status {code}; {WRONG_ADDRESS}"),
         };
-        if status == StatusCode::UNAUTHORIZED && self.token.is_none() {
-            return format!("{refusal}; no token was sent, because the kubeconfig has none: set --token-file");
+        match &self.token {
+            None if status == StatusCode::UNAUTHORIZED => {
+                format!("{refusal}; no token was sent, because the kubeconfig has none: set --token-file")
+            }
+            _ => refusal,
         }
-        refusal
     }
 }
 
