@@ -7,12 +7,16 @@ use crate::catalog::Catalog;
 use crate::cmd::Error;
 use crate::cmd::server::{ServerClient, warn_of_stale_answer};
 use crate::releases::{
-    Candidate, InstalledChart, JudgeOptions, JudgedRelease, Judgement, MAX_CHARTS, OutdatedRequest, OutdatedResponse,
-    Release, judge,
+    Candidate, InstalledChart, JudgeOptions, JudgedRelease, Judgement, OutdatedRequest, OutdatedResponse, Release,
+    judge,
 };
+use crate::serve::outdated::candidates;
+
+/// Charts in one request. A body of [`crate::releases::MAX_CHARTS`] with long URLs would be larger than a server accepts.
+const CHARTS: usize = 250;
 
 impl Outdated {
-    /// Compares the releases that are deployed. Others keep no judgement.
+    /// Compares the releases that are deployed. Others get none.
     pub(super) async fn judge(
         &self,
         server: Option<&ServerClient>,
@@ -21,8 +25,8 @@ impl Outdated {
         let deployed = releases.iter().filter(|release| release.is_deployed());
         let charts: Vec<InstalledChart> = deployed.map(|release| release.chart.clone()).collect();
         let judgements = match server {
-            Some(server) => self.ask(server, charts).await?,
-            None => self.read(charts).await?,
+            Some(server) => self.ask(server, &charts).await?,
+            None => self.read(&charts).await?,
         };
         let mut judgements = judgements.into_iter();
         let judged = releases.into_iter().map(|release| {
@@ -35,10 +39,10 @@ impl Outdated {
         Ok(judged.collect())
     }
 
-    async fn ask(&self, server: &ServerClient, charts: Vec<InstalledChart>) -> Result<Vec<Judgement>, Error> {
+    async fn ask(&self, server: &ServerClient, charts: &[InstalledChart]) -> Result<Vec<Judgement>, Error> {
         let mut judgements = Vec::with_capacity(charts.len());
         let mut is_stale = false;
-        for charts in charts.chunks(MAX_CHARTS) {
+        for charts in charts.chunks(CHARTS) {
             let request = OutdatedRequest {
                 charts: charts.to_vec(),
                 prefer: self.prefer.clone(),
@@ -59,20 +63,20 @@ impl Outdated {
         Ok(judgements)
     }
 
-    async fn read(&self, charts: Vec<InstalledChart>) -> Result<Vec<Judgement>, Error> {
+    async fn read(&self, charts: &[InstalledChart]) -> Result<Vec<Judgement>, Error> {
         let names: BTreeSet<&str> = charts.iter().map(|chart| &*chart.name).collect();
         let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
-        let read = async |catalog: &Catalog| Ok(catalog.candidates(&names).await?);
-        let mut candidates: HashMap<String, Vec<Candidate>> = HashMap::new();
+        let read = async |catalog: &Catalog| Ok(candidates(catalog, &names, None, None).await?);
+        let mut by_name: HashMap<String, Vec<Candidate>> = HashMap::new();
         for candidate in self.database.read(read).await? {
-            candidates.entry(candidate.chart.clone()).or_default().push(candidate);
+            by_name.entry(candidate.chart.clone()).or_default().push(candidate);
         }
         let options = JudgeOptions {
             prefer: self.prefer.clone(),
             devel: self.devel,
         };
         let judgements = charts.iter().map(|chart| {
-            let candidates = candidates.get(&chart.name);
+            let candidates = by_name.get(&chart.name);
             judge(chart, candidates.map_or(&[][..], Vec::as_slice), &options)
         });
         Ok(judgements.collect())
