@@ -11,8 +11,6 @@
 pub mod cluster;
 mod judge;
 mod payload;
-#[cfg(test)]
-mod tests;
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,7 +18,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 pub use judge::judge;
-pub use payload::{Payload, PayloadError, decode};
+pub use payload::{PayloadError, decode};
 
 /// Charts in one request.
 pub const MAX_CHARTS: usize = 1000;
