@@ -5,7 +5,7 @@ const HEADER: &str = "NAMESPACE RELEASE CHART VERSION STATUS NEWEST REPOSITORY";
 const WIDE_HEADER: &str =
     "NAMESPACE RELEASE KIND REVISION STATE CHART VERSION STATUS PATCH MINOR MAJOR MATCH REPOSITORIES";
 
-fn format(header: &str, releases: &[JudgedRelease], row: impl Fn(&JudgedRelease) -> Vec<String>) -> String {
+fn lines(header: &str, releases: &[JudgedRelease], row: impl Fn(&JudgedRelease) -> Vec<String>) -> String {
     let header: Vec<&str> = header.split(' ').collect();
     output::table(&header, releases.iter().map(row))
 }
@@ -24,7 +24,7 @@ pub fn table(releases: &[JudgedRelease]) -> String {
             repository(judged),
         ]
     };
-    format(HEADER, releases, row)
+    lines(HEADER, releases, row)
 }
 
 /// Formats a line for each release, with all steps and all repositories.
@@ -47,10 +47,13 @@ pub fn wide_table(releases: &[JudgedRelease]) -> String {
             optional(verdict.and_then(|verdict| verdict.newest_minor.as_deref())),
             optional(verdict.and_then(|verdict| verdict.newest_major.as_deref())),
             judgement.matched.to_string(),
-            optional(Some(repositories.join(",")).as_deref().filter(|all| !all.is_empty())),
+            match repositories.as_slice() {
+                [] => "-".to_owned(),
+                all => all.join(","),
+            },
         ]
     };
-    format(WIDE_HEADER, releases, row)
+    lines(WIDE_HEADER, releases, row)
 }
 
 fn optional(text: Option<&str>) -> String {

@@ -1,6 +1,6 @@
 //! `--server`: the catalog of `portolan serve`, read with the token of the caller.
 
-pub mod chart;
+mod chart;
 mod client;
 
 use std::fs::File;
