@@ -24,6 +24,7 @@ pub(super) const GROUPS: [CommandGroup; 5] = [
             "history",
             "search",
             "show",
+            "outdated",
             "serve",
             "resync",
             "sync",

@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand.
 //!
-//! Exit codes: 0 success, 1 failure, 2 invalid usage. A second signal exits with 143 (SIGTERM) or 130 (SIGINT).
+//! Exit codes: 0 success, 1 failure, 2 invalid usage, 3 a release is outdated (`outdated --fail-on`). A second signal exits with
+//! 143 (SIGTERM) or 130 (SIGINT).
 
 mod applications;
 mod catalog;
@@ -15,12 +16,14 @@ mod history;
 mod install;
 mod logging;
 mod man;
+mod outdated;
 mod output;
 pub mod reference;
 mod resync;
 mod run;
 mod search;
 mod serve;
+mod server;
 mod show;
 mod status;
 mod sync;
@@ -42,7 +45,8 @@ const PROGRAM: &str = "portolan";
 /// reads. `application` reports the readiness of Applications of app.k8s.io. `oam` deploys Applications of KubeVela
 /// (core.oam.dev).
 ///
-/// Every flag can also be set by the environment variable next to it. Exit codes: 0 success, 1 failure, 2 invalid usage.
+/// Every flag can also be set by the environment variable next to it. Exit codes: 0 success, 1 failure, 2 invalid usage,
+/// 3 a release is outdated (`outdated --fail-on`).
 #[derive(Parser, Debug)]
 #[command(name = PROGRAM, version, args_override_self = true, max_term_width = 140)]
 pub struct Cli {
@@ -65,6 +69,7 @@ enum Command {
     History(history::History),
     Search(search::Search),
     Show(show::Show),
+    Outdated(Box<outdated::Outdated>),
     Serve(Box<serve::Serve>),
     Resync(resync::Resync),
     Apps(applications::Apps),
@@ -82,13 +87,21 @@ enum Command {
 pub enum Error {
     Usage(String),
     Failed(String),
+    /// The command has done its work, and found what it was asked to fail on.
+    Found(String),
 }
 
 impl Error {
+    fn into_message(self) -> String {
+        let (Self::Usage(message) | Self::Failed(message) | Self::Found(message)) = self;
+        message
+    }
+
     fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
             Self::Failed(_) => 1,
+            Self::Found(_) => 3,
         }
     }
 }
@@ -109,7 +122,11 @@ pub fn main() -> ExitCode {
         return code;
     }
     crate::http::install_crypto_provider();
-    let cli = match parse(std::env::args_os()) {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    if let Some(code) = completion::answer(&arguments) {
+        return code;
+    }
+    let cli = match parse(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             // Prints help and version too. Nothing is left to report to if it fails.
@@ -121,14 +138,14 @@ pub fn main() -> ExitCode {
     match cli.execute() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            report(&error, log_format);
-            ExitCode::from(error.exit_code())
+            let code = error.exit_code();
+            report(&error.into_message(), log_format);
+            ExitCode::from(code)
         }
     }
 }
 
-fn report(error: &Error, log_format: LogFormat) {
-    let (Error::Usage(message) | Error::Failed(message)) = error;
+fn report(message: &str, log_format: LogFormat) {
     // False before the log has started, and if its filter hides errors.
     if log_format == LogFormat::Json && tracing::enabled!(tracing::Level::ERROR) {
         tracing::error!("{message}");
@@ -141,6 +158,7 @@ fn command() -> clap::Command {
     // Hidden flags of `serve` have no variables, which are set for `run`.
     let command = Cli::command().mut_subcommand("serve", serve::hide_other_flags);
     let command = complete_all(command).mut_subcommand("gc", gc::hide_other_flags);
+    let command = completion::add_names(command);
     let help = groups::help_template(&command);
     command.help_template(help)
 }
@@ -154,15 +172,20 @@ fn complete(argument: Arg) -> Arg {
     let has_variable = !argument.is_hide_set() && argument.get_id() != run::HELP_KUBEVELA;
     let long = argument.get_long().filter(|_| has_variable);
     let variable = long.map(|long| format!("PORTOLAN_{}", long.replace('-', "_").to_uppercase()));
-    go_boolean(match variable {
+    let argument = match variable {
         // Values may be secret, and help may be logged.
         Some(variable) => argument.env(variable).hide_env_values(true),
         None => argument,
-    })
+    };
+    completion::complete_namespace(go_boolean(argument))
 }
 
 fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
     let mut command = command();
+    if program_name::is_kubectl_plugin(&arguments) {
+        command = command.bin_name("kubectl portolan");
+    }
     let (arguments, kubevela) = run::kubevela::extract(&mut command, program_name::arguments(arguments))?;
     let matches = command.try_get_matches_from_mut(arguments)?;
     let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
@@ -179,8 +202,8 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Err
 impl Cli {
     fn execute(self) -> Result<(), Error> {
         use Command::{
-            Apps, Catalog, Cluster, Completion, Crds, Debug, Delete, Doctor, Gc, History, InvalidateCache, Man, Resync,
-            Run, Search, Serve, Show, Status, Sync, Uninstall, Vela,
+            Apps, Catalog, Cluster, Completion, Crds, Debug, Delete, Doctor, Gc, History, InvalidateCache, Man,
+            Outdated, Resync, Run, Search, Serve, Show, Status, Sync, Uninstall, Vela,
         };
         let is_query = !matches!(
             self.command,
@@ -206,6 +229,7 @@ impl Cli {
             History(command) => block_on(command.execute()),
             Search(command) => block_on(command.execute()),
             Show(command) => block_on(command.execute()),
+            Outdated(command) => block_on(command.execute()),
             Serve(command) => block_on(command.execute()),
             Resync(command) => block_on(command.execute()),
             Apps(command) => block_on(command.execute()),

@@ -1,12 +1,15 @@
 use clap::Args;
 
 use super::flags::{OutputFormat, QueryFlags, database::DatabaseFlags};
+use super::server::ServerFlags;
 use super::{Error, output};
 use crate::catalog::query::ChartDetails;
 use crate::catalog::{Catalog, ChartVersion, Maintainer};
 use crate::text::printable;
 
 /// Show a chart and its versions
+///
+/// With --server, the chart is without its imported icon.
 #[derive(Args, Debug)]
 pub struct Show {
     /// Chart to show
@@ -16,6 +19,8 @@ pub struct Show {
     pub query: QueryFlags,
     #[command(flatten)]
     pub database: DatabaseFlags,
+    #[command(flatten)]
+    pub server: ServerFlags,
 }
 
 impl Show {
@@ -26,7 +31,11 @@ impl Show {
             .ok_or_else(|| Error::Usage(format!("invalid chart {}; use REPOSITORY/CHART", self.chart)))?;
         let namespace = self.query.namespace();
         let show = async |catalog: &Catalog| Ok(catalog.show(repository, chart, namespace).await?);
-        match self.database.read(show).await?.as_mut_slice() {
+        let mut charts = match self.server.client().await? {
+            Some(server) => server.show(repository, chart, namespace).await?,
+            None => self.database.read(show).await?,
+        };
+        match charts.as_mut_slice() {
             [] => Err(Error::Failed(format!(
                 "chart {} not found; use `portolan search` to find charts",
                 self.chart

@@ -2,9 +2,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::flags::{OutputFormat, QueryFlags, database::DatabaseFlags};
+use super::server::{ServerClient, ServerFlags};
 use super::{Error, failed_to, output};
 use crate::api::AppRepository;
 use crate::catalog::query::RepositorySummary;
@@ -18,7 +19,7 @@ const MAX_PROBLEMS: usize = 5;
 /// Show the status of repositories
 ///
 /// FILES is the number of versions whose files (README, values, schema) are imported, and the number of all versions, whatever
-/// --chart-files of `portolan run` is.
+/// --chart-files of `portolan run` is. With --server, files and the changes of the last sync are not shown.
 #[derive(Args, Debug)]
 pub struct Status {
     /// Name of the repositories (default: all)
@@ -30,16 +31,19 @@ pub struct Status {
     pub query: QueryFlags,
     #[command(flatten)]
     pub database: DatabaseFlags,
+    #[command(flatten)]
+    pub server: ServerFlags,
 }
 
 impl Status {
     pub(super) async fn execute(self) -> Result<(), Error> {
         let now = Timestamp::now();
         let problems = self.manifest_problems()?;
-        let views = self
-            .database
-            .read(async |catalog| Ok(self.views(catalog, now).await?))
-            .await?;
+        let read = async |catalog: &Catalog| Ok(self.views(catalog, now).await?);
+        let views = match self.server.client().await? {
+            Some(server) => self.views_of(&server).await?,
+            None => self.database.read(read).await?,
+        };
         match (&self.name, self.query.output) {
             (Some(name), _) if views.is_empty() => Err(Error::Failed(format!(
                 "repository {name} not found; `portolan status` lists all repositories"
@@ -66,12 +70,22 @@ impl Status {
             .map_err(failed_to(format!("read the directory {}", directory.display())))
     }
 
+    fn is_wanted(&self, namespace: &str, name: &str) -> bool {
+        (self.name.as_deref()).is_none_or(|wanted| wanted == name)
+            && (self.query.namespace()).is_none_or(|wanted| wanted == namespace)
+    }
+
+    async fn views_of(&self, server: &ServerClient) -> Result<Vec<RepositoryView>, Error> {
+        let namespace = self.query.namespace().map(|namespace| ("namespace", namespace));
+        let listed = server.list(&["repositories"], namespace.as_slice(), usize::MAX).await?;
+        let mut views: Vec<RepositoryView> = listed.items;
+        views.retain(|view| self.is_wanted(&view.namespace, &view.name));
+        Ok(views)
+    }
+
     async fn views(&self, catalog: &Catalog, now: Timestamp) -> Result<Vec<RepositoryView>, catalog::Error> {
         let mut summaries = catalog.repositories().await?;
-        summaries.retain(|RepositorySummary { name, .. }| {
-            self.name.as_ref().is_none_or(|wanted| *wanted == name.name)
-                && (self.query.namespace()).is_none_or(|namespace| namespace == name.namespace)
-        });
+        summaries.retain(|RepositorySummary { name, .. }| self.is_wanted(&name.namespace, &name.name));
         let mut views = Vec::new();
         for summary in summaries {
             let files = FilesView::new(catalog, &summary).await?;
@@ -81,8 +95,8 @@ impl Status {
     }
 }
 
-/// A repository as JSON. `ready` and `files` are null if only Kubeapps' syncer has written it.
-#[derive(Serialize)]
+/// A repository as JSON, and as the API has it. `ready` and `files` are null if only Kubeapps' syncer has written it.
+#[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RepositoryView {
     namespace: String,
@@ -93,13 +107,16 @@ pub(super) struct RepositoryView {
     message: String,
     /// True if the sync keeps failing until a user changes something.
     stalled: bool,
+    #[serde(default)]
     failures: u32,
     charts: u64,
     versions: u64,
+    #[serde(skip_deserializing)]
     files: Option<FilesView>,
     last_attempt_time: Option<Timestamp>,
     last_success_time: Option<Timestamp>,
     next_sync_time: Option<Timestamp>,
+    #[serde(skip_deserializing)]
     last_sync: Option<serde_json::Value>,
 }
 

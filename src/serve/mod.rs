@@ -19,6 +19,7 @@ mod links;
 pub mod live;
 pub mod memory;
 pub mod metrics;
+pub mod outdated;
 mod pages;
 mod problem;
 mod reload;

@@ -7,14 +7,14 @@ use crate::support::portolan::command;
 use crate::support::process::ScratchDir;
 
 #[rstest]
-#[case("bash", "complete -F _portolan")]
+#[case("bash", "-F _clap_complete_portolan portolan")]
 #[case("zsh", "#compdef portolan")]
-#[case("fish", "complete -c portolan")]
+#[case("fish", "--command portolan")]
 #[tokio::test]
-async fn a_completion_script_completes_commands(#[case] shell: &str, #[case] start: &str) {
+async fn a_completion_script_runs_the_program(#[case] shell: &str, #[case] start: &str) {
     let script = execute(command(["completion", shell])).await.ok();
     assert!(
-        script.contains(start) && script.contains("invalidate-cache"),
+        script.contains(start) && script.contains("_PORTOLAN_COMPLETE"),
         "{script}"
     );
 }

@@ -1,6 +1,7 @@
 //! Runs the binary as users do, and checks exit codes and output.
 
 mod apps;
+mod caller;
 mod cluster;
 mod doctor;
 mod documented;

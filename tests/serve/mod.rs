@@ -81,7 +81,7 @@ impl Serving {
         }
     }
 
-    async fn start(database_url: &str, flags: &[&str]) -> Self {
+    pub(crate) async fn start(database_url: &str, flags: &[&str]) -> Self {
         let serving = Self::begin(database_url, flags);
         serving.portolan.ready(SOON).await;
         serving

@@ -6,7 +6,8 @@
 //!                                        │
 //!                rows, one by one ──► compare ──► batches: insert, update (and delete files of deleted versions)
 //!                                        │
-//!                                 missing ──► delete ─► chart digests ─► repos row ─► cached registry state ─► record, history, news ─► commit
+//!             missing ──► delete ─► deprecated charts, chart digests ─► repos row ─► cached registry state
+//!                                                                    ─► record, history, news ─► commit
 //! ```
 //!
 //! Charts in [`DigestUpdate::unchanged`] have no row, and their stored rows are not read, so the cost is proportional
@@ -17,7 +18,7 @@ use std::{fmt, io};
 use futures::FutureExt;
 
 use super::index_cache::StoredDigests;
-use super::{delete, diff};
+use super::{delete, deprecated, diff};
 use crate::api::NamespacedName;
 use crate::catalog::connection::Usage;
 use crate::catalog::engine::{Connection, Transaction, execute, select};
@@ -26,8 +27,8 @@ use crate::catalog::news::{self, EventKind};
 use crate::catalog::repositories::ReposRow;
 use crate::catalog::stored_bytes::{self, StoredBytes, StoredLimits};
 use crate::catalog::{
-    COMMIT_DEADLINE, Catalog, ChangedCharts, ChartRow, DigestUpdate, Error, HistoryEntry, OciRemovals, Record,
-    Retention, SHORT_DEADLINE, history, record,
+    COMMIT_DEADLINE, Catalog, ChangedCharts, ChartRow, DeprecatedCharts, DigestUpdate, Error, HistoryEntry,
+    OciRemovals, Record, Retention, SHORT_DEADLINE, history, record,
 };
 
 /// Completes the record and returns the history entry, if any. Runs inside the transaction.
@@ -43,6 +44,7 @@ pub struct SyncCommit {
     /// Retention of charts and versions without a row; `None` deletes them, also if they were retained before.
     pub retention: Option<Retention>,
     pub oci_removals: Option<OciRemovals>,
+    pub deprecated: DeprecatedCharts,
     /// `None`: every chart has a row, and stored digests are deleted.
     pub digests: Option<DigestUpdate>,
     /// A user requested the sync: creation times are compared, failed files and icons are tried again, and the stored
@@ -62,6 +64,7 @@ impl SyncCommit {
             complete_record: Box::new(|_, _| None),
             retention: None,
             oci_removals: None,
+            deprecated: DeprecatedCharts::default(),
             digests: None,
             is_complete: false,
             sinks: Vec::new(),
@@ -86,6 +89,7 @@ impl fmt::Debug for SyncCommit {
             .field("checksum", &self.checksum)
             .field("retention", &self.retention)
             .field("oci_removals", &self.oci_removals)
+            .field("deprecated", &self.deprecated)
             .field("digests", &self.digests)
             .field("is_complete", &self.is_complete)
             .field("sinks", &self.sinks)
@@ -201,6 +205,7 @@ async fn write_commit(
         complete_record,
         retention,
         oci_removals,
+        deprecated,
         digests,
         is_complete,
         sinks,
@@ -232,6 +237,7 @@ async fn write_commit(
     let diff = diff::write_charts(tx, &name, rows, options, unchanged, &mut committed);
     let changes = diff.boxed().await?;
     index_cache.save(tx, &name, &committed.rejected).await?;
+    committed.bytes.charts += deprecated::write(tx, &name, deprecated).await?;
     // As in Kubeapps, an unchanged index does not touch the row.
     let is_unmodified = repos.checksum.as_deref() == Some(&checksum) && !committed.is_change();
     let repos = if is_unmodified || before.is_none() {

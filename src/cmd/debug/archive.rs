@@ -51,8 +51,7 @@ impl BundlePart {
     }
 
     pub fn failed(name: impl Into<String>, error: Error) -> Self {
-        let (Error::Usage(message) | Error::Failed(message)) = error;
-        let message = redact(&sanitize(&message));
+        let message = redact(&sanitize(&error.into_message()));
         Self {
             name: name.into(),
             text: format!("error: {message}\n"),

@@ -102,6 +102,7 @@ mod tests {
     #[case("--database-url=me:se/cret@db/x", "--database-url=db/x")]
     #[case("--profiling-addr=:6060", "--profiling-addr=:6060")]
     #[case("--unknown=secret", "--unknown=...")]
+    #[case("--token=secret", "--token=...")]
     #[case("secret", "...")]
     fn arguments_are_shown_without_secrets(#[case] argument: &str, #[case] shown: &str) {
         assert_eq!(public_argument(argument), shown);

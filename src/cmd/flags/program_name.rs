@@ -1,4 +1,4 @@
-//! Compatibility with the programs that the binary replaces, by the name it is called by.
+//! The names by which the binary is called: the programs that it replaces, and the plugin of kubectl.
 
 use std::{ffi::OsString, path::Path};
 
@@ -18,6 +18,15 @@ const SYNCER_VALUES: [&str; 8] = [
     "--global-repos-namespace",
     "-v",
 ];
+/// kubectl runs the program of this name for `kubectl portolan`.
+const KUBECTL_PLUGIN: &str = "kubectl-portolan";
+
+/// Returns true if the user has typed `kubectl portolan`.
+#[must_use]
+pub fn is_kubectl_plugin(arguments: &[OsString]) -> bool {
+    let program = arguments.first().and_then(|program| Path::new(program).file_name());
+    program.is_some_and(|program| program == KUBECTL_PLUGIN)
+}
 
 /// Returns the equivalent arguments of `portolan`.
 pub fn arguments(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
@@ -109,6 +118,14 @@ mod tests {
             ["delete", "bitnami", "--namespace=a"]
         );
         assert_eq!(translated(&["asset-syncer", "--help"])[1..], ["--help"]);
+    }
+
+    #[test]
+    fn a_plugin_of_kubectl_has_the_arguments_of_portolan() {
+        let called = ["/usr/bin/kubectl-portolan", "status", "stable"];
+        assert_eq!(translated(&called)[1..], ["status", "stable"]);
+        assert!(is_kubectl_plugin(&called.map(OsString::from)));
+        assert!(!is_kubectl_plugin(&["portolan".into(), "kubectl-portolan".into()]));
     }
 
     #[test]

@@ -139,7 +139,7 @@ mod tests {
 
     fn names(selected: &[&str]) -> Result<Vec<String>, String> {
         let selected: Vec<_> = selected.iter().map(|name| (*name).to_owned()).collect();
-        let definitions = select(&selected).map_err(|(Error::Usage(message) | Error::Failed(message))| message)?;
+        let definitions = select(&selected).map_err(Error::into_message)?;
         Ok(definitions.iter().map(ResourceExt::name_any).collect())
     }
 

@@ -92,7 +92,7 @@ impl Doctor {
         let namespace = &self.definitions.system_definition_namespace;
         match self.connector.connector(&self.cluster).await {
             Ok(connector) => clusters::check(client, namespace, &connector).await,
-            Err(Error::Usage(message) | Error::Failed(message)) => vec![Err(message)],
+            Err(error) => vec![Err(error.into_message())],
         }
     }
 
@@ -130,7 +130,7 @@ async fn check_database(flags: &DatabaseFlags) -> Checked {
     let versions = flags
         .read(async |catalog| Ok(catalog.schema_versions().await?))
         .await
-        .map_err(|(Error::Usage(message) | Error::Failed(message))| message)?;
+        .map_err(Error::into_message)?;
     match (versions.recorded, versions.supported) {
         (0, _) => fine("database answers, without tables: `portolan run` creates them"),
         (recorded, supported) if recorded < supported => fine(format!(

@@ -133,7 +133,7 @@ impl Clusters {
     async fn reach_joined(&self, name: &str) -> Result<ReachedCluster, String> {
         let secret = self.secret(name).await?;
         let connector = self.connector.connector(&self.cluster).await;
-        let connector = connector.map_err(|(Error::Usage(message) | Error::Failed(message))| message)?;
+        let connector = connector.map_err(Error::into_message)?;
         let client = connector.connect(&secret).await?;
         let answered = call_within(DEADLINE, version(&client)).await;
         let version = answered.map_err(|error| error.to_string())??;

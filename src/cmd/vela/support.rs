@@ -124,7 +124,7 @@ impl<'a> Support<'a> {
         let definitions = live_definitions(application, definitions, &namespace, shared);
         match parse_deployed(application, definitions, latest) {
             Ok(parsed) => reasons.extend(unsupported_parts(&parsed)),
-            Err(Error::Failed(message) | Error::Usage(message)) => errors.push(format!("cannot be parsed: {message}")),
+            Err(error) => errors.push(format!("cannot be parsed: {}", error.into_message())),
         }
         if reasons.is_empty() {
             reasons.extend(refusal(application));

@@ -36,7 +36,7 @@ pub struct ConnectOptions {
 
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0}")]
-pub struct ConnectError(String);
+pub struct ConnectError(pub(super) String);
 
 pub async fn connect(options: &ConnectOptions, requests: &RequestMetrics) -> Result<Client, ConnectError> {
     let config = prepared_config(options).await?;
@@ -70,11 +70,11 @@ pub async fn connect_without_credentials(
     Ok(with_layers(builder, options.write_fence.clone(), HostMetrics { requests, host }).build())
 }
 
-fn unusable(error: &kube::Error) -> ConnectError {
+pub(super) fn unusable(error: &kube::Error) -> ConnectError {
     ConnectError(format!("failed to create a client for the API server: {error}"))
 }
 
-async fn prepared_config(options: &ConnectOptions) -> Result<Config, ConnectError> {
+pub(super) async fn prepared_config(options: &ConnectOptions) -> Result<Config, ConnectError> {
     let mut config = config(options).await?;
     // The work queue retries and logs; a client that retries silently only holds a worker.
     config.default_retry = false;
@@ -122,7 +122,7 @@ pub fn api_server_of_pod() -> Option<(String, u16)> {
     Some((host, port.unwrap_or(443)))
 }
 
-async fn config(options: &ConnectOptions) -> Result<Config, ConnectError> {
+pub(super) async fn config(options: &ConnectOptions) -> Result<Config, ConnectError> {
     let kube_options = KubeConfigOptions {
         context: options.context.clone(),
         ..KubeConfigOptions::default()

@@ -1,5 +1,6 @@
 mod call;
 mod connect;
+mod credentials;
 mod decoded_size;
 mod large_responses;
 pub mod metrics;
@@ -19,6 +20,7 @@ pub use connect::{
     ConnectError, ConnectOptions, api_server_endpoint, api_server_of_pod, connect, connect_transport,
     connect_without_credentials,
 };
+pub use credentials::{bearer_token, connect_silently};
 pub use large_responses::RemotePermits;
 pub use outage::is_api_server_unreachable;
 pub use remote::{RemoteOptions, connect_remote};

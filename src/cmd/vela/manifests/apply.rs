@@ -188,7 +188,7 @@ mod tests {
 
     fn manifest(object: Value) -> Result<ManifestObject, String> {
         let manifest = ManifestObject::new(object, "default", None);
-        manifest.map_err(|(Error::Usage(message) | Error::Failed(message))| message)
+        manifest.map_err(Error::into_message)
     }
 
     fn application(spec: &Value) -> Value {

@@ -70,9 +70,9 @@ impl Takeover {
                     (invalid.metadata, Err(Error::Failed(error)))
                 }
             };
-            if let Err(Error::Failed(message) | Error::Usage(message)) = result {
+            if let Err(error) = result {
                 let name = NamespacedName::of(&meta).unwrap_or_default();
-                output::print_failure(&format!("{name}: {message}"));
+                output::print_failure(&format!("{name}: {}", error.into_message()));
                 failures += 1;
             }
         }

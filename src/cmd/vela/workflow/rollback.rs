@@ -175,9 +175,9 @@ impl<'a> RevisionRestore<'a> {
         let restored = self.restore(tracker, &entries, frozen.metadata.generation).await;
         self.unfreeze().await?;
         restored.map_err(|error| {
-            let (Error::Failed(message) | Error::Usage(message)) = error;
             Error::Failed(format!(
-                "{message}; the spec is rolled back, and its workflow runs again"
+                "{}; the spec is rolled back, and its workflow runs again",
+                error.into_message()
             ))
         })?;
         for revision in &chosen.outdated {
@@ -214,8 +214,9 @@ impl<'a> RevisionRestore<'a> {
         let unfrozen = replace(self.client, self.name, |live| unfreeze(live.annotations_mut()));
         match unfrozen.await {
             Ok(_) => Ok(()),
-            Err(Error::Failed(message) | Error::Usage(message)) => Err(Error::Failed(format!(
-                "{message}; no controller works on {} until `portolan vela rollback` is run again",
+            Err(error) => Err(Error::Failed(format!(
+                "{}; no controller works on {} until `portolan vela rollback` is run again",
+                error.into_message(),
                 self.name
             ))),
         }

@@ -108,7 +108,7 @@ impl Logs {
             let (found, problem) = match found {
                 Ok(found) => (found, String::new()),
                 // The pods may not be there yet, and the API server may be unavailable for a moment.
-                Err(Error::Failed(message) | Error::Usage(message)) => (pods::FoundPods::default(), message),
+                Err(error) => (pods::FoundPods::default(), error.into_message()),
             };
             report(&mut problems, name.to_string(), problem)?;
             report(&mut problems, "note".to_owned(), found.notes.join("; "))?;

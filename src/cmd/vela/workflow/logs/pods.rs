@@ -66,7 +66,8 @@ pub async fn containers(
         match found {
             Ok(found) => pods.extend(found.into_iter().map(|pod| (place, pod))),
             // The pods of other clusters are shown.
-            Err(Error::Failed(problem) | Error::Usage(problem)) if place != LOCAL => {
+            Err(error) if place != LOCAL => {
+                let problem = error.into_message();
                 notes.push(format!("pods in cluster {place} are not shown: {problem}"));
             }
             Err(error) => return Err(error),

@@ -1,0 +1,151 @@
+//! Names of objects of the cluster, of which the first letters were typed.
+
+use std::collections::BTreeSet;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use clap::{Arg, Command};
+use clap_complete::{ArgValueCandidates, CompletionCandidate};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::{Api, Resource};
+
+use crate::api::{AppRepository, Application, oam};
+use crate::runtime::kube_client::{ConnectOptions, connect_silently};
+
+/// A shell waits for the answer.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// In the order of names. Those that do not begin with the typed letters are dropped here.
+const MAX_NAMES: u32 = 5_000;
+
+/// Lets the arguments that name objects complete them.
+pub(in crate::cmd) fn add_names(command: Command) -> Command {
+    command.mut_subcommands(|command| match command.get_name() {
+        "status" | "history" | "resync" => name_completes(command, ArgValueCandidates::new(repositories)),
+        "show" => command.mut_arg("chart", |chart| {
+            chart.add(ArgValueCandidates::new(repositories_of_charts))
+        }),
+        "apps" => name_completes(command, ArgValueCandidates::new(applications)),
+        "vela" => command
+            .mut_subcommands(|command| name_completes(command, ArgValueCandidates::new(applications_of_kubevela))),
+        _ => command,
+    })
+}
+
+fn name_completes(command: Command, names: ArgValueCandidates) -> Command {
+    command.mut_args(move |argument| {
+        let is_name = argument.is_positional() && argument.get_id() == "name";
+        if is_name { argument.add(names.clone()) } else { argument }
+    })
+}
+
+/// Lets flags of namespaces complete them.
+pub(in crate::cmd) fn complete_namespace(argument: Arg) -> Arg {
+    let is_namespace = argument.get_long().is_some_and(|long| long.ends_with("namespace"));
+    if is_namespace {
+        argument.add(ArgValueCandidates::new(namespaces))
+    } else {
+        argument
+    }
+}
+
+fn namespaces() -> Vec<CompletionCandidate> {
+    candidates::<Namespace>(None, "")
+}
+
+fn repositories() -> Vec<CompletionCandidate> {
+    candidates::<AppRepository>(namespace(), "")
+}
+
+/// The chart follows.
+fn repositories_of_charts() -> Vec<CompletionCandidate> {
+    candidates::<AppRepository>(namespace(), "/")
+}
+
+fn applications() -> Vec<CompletionCandidate> {
+    candidates::<Application>(namespace(), "")
+}
+
+fn applications_of_kubevela() -> Vec<CompletionCandidate> {
+    candidates::<oam::Application>(namespace(), "")
+}
+
+fn namespace() -> Option<String> {
+    setting("namespace").or_else(|| value_of(&words(), "-n"))
+}
+
+/// Returns the value of a flag in the command line that is being completed, or of its variable.
+fn setting(flag: &str) -> Option<String> {
+    let variable = format!("PORTOLAN_{}", flag.to_uppercase());
+    let value = value_of(&words(), &format!("--{flag}")).or_else(|| std::env::var(variable).ok());
+    value.filter(|value| !value.is_empty())
+}
+
+fn words() -> Vec<String> {
+    std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect()
+}
+
+fn value_of(words: &[String], flag: &str) -> Option<String> {
+    let with_value = words.iter().find_map(|word| word.strip_prefix(flag)?.strip_prefix('='));
+    let next = || words.iter().skip_while(|word| *word != flag).nth(1).map(String::as_str);
+    with_value.or_else(next).map(str::to_owned)
+}
+
+/// Lists the names. Returns none after a failure: nothing is printed into a command line.
+fn candidates<K: Resource<DynamicType = ()>>(namespace: Option<String>, suffix: &str) -> Vec<CompletionCandidate> {
+    let resource = ApiResource::erase::<K>(&());
+    let options = ConnectOptions {
+        kubeconfig: setting("kubeconfig").map(Into::into),
+        context: setting("context"),
+        ..ConnectOptions::default()
+    };
+    let (sender, receiver) = mpsc::channel();
+    // A thread, because a credential plugin blocks. It ends with this process.
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let names = runtime
+            .ok()
+            .and_then(|runtime| runtime.block_on(list(&options, &resource, namespace)));
+        // After the timeout, the receiver is gone.
+        let _ = sender.send(names);
+    });
+    let names = receiver.recv_timeout(TIMEOUT).ok().flatten().unwrap_or_default();
+    let names = names.into_iter().map(|name| name + suffix);
+    names.map(CompletionCandidate::new).collect()
+}
+
+async fn list(options: &ConnectOptions, resource: &ApiResource, namespace: Option<String>) -> Option<BTreeSet<String>> {
+    let client = connect_silently(options).await.ok()?;
+    let api: Api<DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(client, &namespace, resource),
+        None => Api::all_with(client, resource),
+    };
+    let listed = api.list_metadata(&ListParams::default().limit(MAX_NAMES)).await.ok()?;
+    Some(
+        listed
+            .items
+            .into_iter()
+            .filter_map(|object| object.metadata.name)
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_value_of_a_flag_is_in_its_word_or_the_next_one() {
+        let value = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            value_of(&words, "--context")
+        };
+        assert_eq!(value("portolan status --context two").as_deref(), Some("two"));
+        assert_eq!(value("portolan status --context=two web").as_deref(), Some("two"));
+        assert_eq!(value("portolan status --context"), None);
+        assert_eq!(value("portolan status two"), None);
+    }
+}

@@ -1,0 +1,126 @@
+//! Completions of names, and the plugin of kubectl.
+
+use std::path::Path;
+use std::process::Command;
+
+use kube::api::PostParams;
+use serde_json::json;
+
+use super::Site;
+use crate::catalog::On;
+use crate::commands::{execute, link_binary};
+use crate::support::control_plane::tool;
+use crate::support::portolan::{command, command_as};
+
+impl Site {
+    async fn declare(&self, name: &str) {
+        let repository = json!({
+            "apiVersion": "kubeapps.com/v1alpha1", "kind": "AppRepository", "metadata": { "name": name },
+            "spec": { "url": "https://charts.example", "type": "helm" },
+        });
+        let repository = serde_json::from_value(repository).unwrap();
+        let created = self
+            .world
+            .repositories
+            .create(&PostParams::default(), &repository)
+            .await;
+        created.unwrap();
+    }
+}
+
+/// Completes the last word, as the script of bash does.
+async fn complete(kubeconfig: &Path, words: &[&str]) -> Vec<String> {
+    let mut command = command(["--", "portolan"]);
+    command.args(words).env("KUBECONFIG", kubeconfig);
+    command
+        .env("_PORTOLAN_COMPLETE", "bash")
+        .env("_CLAP_COMPLETE_INDEX", words.len().to_string());
+    let completed = execute(command).await;
+    assert_eq!(completed.stderr, "");
+    completed.ok().lines().map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_of_objects_complete() {
+    let site = Site::new(On::Sqlite).await;
+    site.declare("harbour").await;
+    site.declare("haven").await;
+    let (namespace, kubeconfig) = (site.namespace(), &site.world.kubeconfig);
+    for command in ["status", "history", "resync"] {
+        let completed = complete(kubeconfig, &[command, "-n", namespace, "ha"]).await;
+        assert_eq!(completed, ["harbour", "haven"], "{command}");
+    }
+    let completed = complete(kubeconfig, &["show", "-n", namespace, "hav"]).await;
+    assert_eq!(completed, ["haven/"]);
+    let nowhere = Path::new("/nowhere");
+    let (flag, namespaced) = (
+        format!("--kubeconfig={}", kubeconfig.display()),
+        format!("--namespace={namespace}"),
+    );
+    let completed = complete(nowhere, &["status", &flag, &namespaced, "har"]).await;
+    assert_eq!(completed, ["harbour"]);
+    assert_eq!(complete(kubeconfig, &["search", "-n", namespace]).await, [namespace]);
+    assert_eq!(complete(kubeconfig, &["outd"]).await, ["outdated"]);
+    assert_eq!(complete(kubeconfig, &["outdated", "--fail-on", "mi"]).await, ["minor"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_does_not_answer_completes_nothing_and_prints_nothing() {
+    let site = Site::new(On::Sqlite).await;
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap();
+    let failing = json!({ "exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", "echo oops >&2; exit 1"],
+    }});
+    let slow = site.kubeconfig_of("slow", json!({ "token": "x" }));
+    let text = std::fs::read_to_string(&slow).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&text).unwrap();
+    config["clusters"][0]["cluster"]["server"] = json!(format!("https://{address}"));
+    let slow = site.directory.write("slow", config.to_string());
+    let nowhere = site.directory.join("nowhere");
+    for kubeconfig in [slow, site.kubeconfig_of("failing", failing), nowhere] {
+        assert_eq!(
+            complete(&kubeconfig, &["status", "ha"]).await,
+            [""; 0],
+            "{kubeconfig:?}"
+        );
+    }
+}
+
+/// Runs kubectl with the plugin in its path.
+async fn kubectl(site: &Site, arguments: &[&str]) -> String {
+    let links = ["kubectl-portolan", "kubectl_complete-portolan"];
+    for link in links {
+        link_binary(&site.directory, link);
+    }
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut kubectl = Command::new(tool("kubectl"));
+    kubectl
+        .args(arguments)
+        .env("PATH", format!("{}:{path}", site.directory.path().display()))
+        .env("KUBECONFIG", &site.world.kubeconfig);
+    execute(kubectl).await.ok()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kubectl_runs_and_completes_the_plugin() {
+    let site = Site::new(On::Sqlite).await;
+    site.declare("harbour").await;
+    let help = kubectl(&site, &["portolan", "status", "--help"]).await;
+    assert!(help.contains("Usage: kubectl portolan status "), "{help}");
+    let lines = |text: String| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    let completed = lines(kubectl(&site, &["__complete", "portolan", "outd"]).await);
+    assert_eq!(completed[..2], ["outdated", ":4"]);
+    let status = ["__complete", "portolan", "status", "-n", site.namespace(), "ha"];
+    assert_eq!(lines(kubectl(&site, &status).await)[..2], ["harbour", ":4"]);
+}
+
+#[tokio::test]
+async fn a_plugin_that_is_called_directly_completes_the_last_word() {
+    let directory = crate::support::process::ScratchDir::new("plugin");
+    let program = link_binary(&directory, "kubectl_complete-portolan");
+    let completed = execute(command_as(&program, ["sear"])).await.ok();
+    assert_eq!(completed, "search\n:4\n");
+    let all = execute(command_as(&program, [""; 0])).await.ok();
+    assert!(all.lines().any(|line| line == "outdated"), "{all}");
+}
