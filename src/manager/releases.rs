@@ -1,0 +1,179 @@
+//! Watches the releases of the cluster, and compares them with the catalog: again when one of both has changed.
+//!
+//! ```text
+//!  watch_releases ── Found ─┐
+//!  syncs of this process ───┴► keys of the catalog ─► candidates, by name ─► judge ─► WatchedReleases
+//! ```
+//! This runs on the replica that leads the first shard, so that no release is counted twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::OptionFuture;
+use kube::Client;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::setup::Repositories;
+use super::{LeaderElection, Options};
+use crate::api::NamespacedName;
+use crate::catalog::query::ChartsKey;
+use crate::catalog::{Catalog, Error};
+use crate::controllers::apprepository::jobs::JobSettings;
+use crate::controllers::apprepository::running_syncs::RunningSyncs;
+use crate::controllers::{Source, Task};
+use crate::releases::watch::{Found, watch_releases};
+use crate::releases::watched::{JudgedReleases, WatchedRelease, WatchedReleases};
+use crate::releases::{Candidate, Release};
+use crate::runtime::watch::Scope;
+
+/// Syncs often end together.
+const DEBOUNCE: Duration = Duration::from_secs(2);
+/// Between looks at the catalog, if other processes write it too.
+const POLL: Duration = Duration::from_secs(60);
+/// Before the database is read again after a failure.
+const RETRY: Duration = Duration::from_secs(30);
+/// Names of charts whose candidates are in memory.
+const NAMES: usize = 20;
+
+/// The versions of all charts in the catalog.
+type Keys = BTreeMap<NamespacedName, ChartsKey>;
+
+#[derive(Clone, Debug)]
+pub struct ReleaseOptions {
+    /// The only watched namespace; all if `None`.
+    pub namespace: Option<String>,
+    /// The namespace whose repositories are for all others.
+    pub global_namespace: Option<String>,
+    /// The result, for the page, the API and the metric.
+    pub watched: WatchedReleases,
+}
+
+struct ReleaseTask {
+    client: Client,
+    catalog: Catalog,
+    /// The repositories of other clusters are no candidates.
+    origin: String,
+    syncs: RunningSyncs,
+    /// Jobs or other shards write charts too.
+    has_other_writers: bool,
+    options: ReleaseOptions,
+}
+
+/// Returns the task of a leader, `None` if releases are not watched.
+pub(super) fn task(options: &Options, source: &Source, repositories: &Repositories) -> Option<Task> {
+    let (Some(releases), Source::Cluster(client)) = (&options.releases, source) else {
+        return None;
+    };
+    let jobs = repositories.options.jobs.as_ref();
+    let has_shards = matches!(&options.leader_election, LeaderElection::Enabled(lease) if lease.shards.get() > 1);
+    let task = ReleaseTask {
+        client: client.clone(),
+        catalog: repositories.catalog.catalog.clone(),
+        origin: repositories.identity.origin.clone(),
+        syncs: repositories.options.running.clone(),
+        has_other_writers: has_shards || jobs.is_some_and(JobSettings::is_enabled),
+        options: releases.clone(),
+    };
+    Some(task.run().boxed())
+}
+
+impl ReleaseTask {
+    /// Never returns.
+    async fn run(self) {
+        let (sender, found) = watch::channel(Found::default());
+        let scope = self.options.namespace.clone().map_or(Scope::All, Scope::Namespace);
+        let watched = watch_releases(self.client.clone(), scope, sender);
+        futures::join!(watched, self.judge(found));
+    }
+
+    async fn judge(&self, mut found: watch::Receiver<Found>) {
+        let mut syncs = self.syncs.subscribe();
+        let mut judged_with = None;
+        let mut has_failed = false;
+        loop {
+            let pause = match (has_failed, self.has_other_writers) {
+                (true, _) => Some(RETRY),
+                (false, true) => Some(POLL),
+                (false, false) => None,
+            };
+            tokio::select! {
+                // Both senders live as long as this task.
+                _ = found.changed() => {}
+                _ = syncs.changed() => {}
+                Some(()) = OptionFuture::from(pause.map(sleep)) => {}
+            }
+            sleep(DEBOUNCE).await;
+            syncs.mark_unchanged();
+            if found.has_changed().unwrap_or_default() {
+                judged_with = None;
+            }
+            let latest = found.borrow_and_update().clone();
+            if latest.is_complete {
+                let updated = self.update(latest, &mut judged_with).await;
+                has_failed = updated.is_err();
+                if let Err(error) = updated {
+                    tracing::warn!(%error, retry_in = ?RETRY, "failed to compare releases with the catalog");
+                }
+            }
+        }
+    }
+
+    async fn update(&self, found: Found, judged_with: &mut Option<Keys>) -> Result<(), Error> {
+        let keys = self.catalog.repository_keys(None).await?;
+        let keys: Keys = keys.into_iter().map(|keys| (keys.name, keys.charts)).collect();
+        if judged_with.as_ref() == Some(&keys) {
+            return Ok(());
+        }
+        // Until it has succeeded.
+        *judged_with = None;
+        let items = self.judge_all(found.releases).await?;
+        let namespaces: BTreeSet<String> = items.iter().map(|item| item.release.namespace.clone()).collect();
+        self.options.watched.set(JudgedReleases {
+            items,
+            namespaces: namespaces.into_iter().collect(),
+            left_out: found.left_out,
+            unreadable_count: found.unreadable_count,
+            unreadable: found.unreadable,
+            is_complete: true,
+        });
+        *judged_with = Some(keys);
+        Ok(())
+    }
+
+    async fn judge_all(&self, releases: Vec<Release>) -> Result<Vec<WatchedRelease>, Error> {
+        let mut by_chart = BTreeMap::<String, Vec<Release>>::new();
+        for release in releases {
+            by_chart.entry(release.chart.name.clone()).or_default().push(release);
+        }
+        let mut judged = Vec::new();
+        let mut charts = by_chart.into_iter().peekable();
+        while charts.peek().is_some() {
+            let charts: Vec<_> = charts.by_ref().take(NAMES).collect();
+            let names: Vec<String> = charts.iter().map(|(name, _)| name.clone()).collect();
+            let candidates = self.candidates(&names).await?;
+            for (name, releases) in charts {
+                let of_name = candidates.get(&name).map_or(&[][..], Vec::as_slice);
+                let global = self.options.global_namespace.as_deref();
+                let judge = |release| WatchedRelease::new(release, of_name, global);
+                judged.extend(releases.into_iter().map(judge));
+                tokio::task::yield_now().await;
+            }
+        }
+        judged.sort_by(|a, b| key(a).cmp(&key(b)));
+        Ok(judged)
+    }
+
+    async fn candidates(&self, names: &[String]) -> Result<BTreeMap<String, Vec<Candidate>>, Error> {
+        let mut by_chart = BTreeMap::<String, Vec<Candidate>>::new();
+        for candidate in self.catalog.candidates(names, None, &self.origin).await? {
+            by_chart.entry(candidate.chart.clone()).or_default().push(candidate);
+        }
+        Ok(by_chart)
+    }
+}
+
+fn key(item: &WatchedRelease) -> (&str, &str) {
+    (&item.release.namespace, &item.release.name)
+}
