@@ -33,6 +33,7 @@ pub mod http;
 pub mod jq;
 pub mod manager;
 pub mod oci;
+pub mod releases;
 pub mod runtime;
 pub mod serve;
 pub mod server;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::support::{files_below, project};
 
 /// Imports that each module is allowed, besides `text`, `clock`, `trace` and `budget`, which import nothing of ours.
-const ALLOWED: [(&str, &[&str]); 20] = [
+const ALLOWED: [(&str, &[&str]); 21] = [
     ("budget", &[]),
     ("text", &[]),
     ("clock", &[]),
@@ -24,6 +24,7 @@ const ALLOWED: [(&str, &[&str]); 20] = [
     ("catalog", &["api"]),
     ("helm", &[]),
     ("oci", &["http", "helm"]),
+    ("releases", &["runtime", "helm"]),
     (
         "controllers::apprepository",
         &["controllers", "runtime", "catalog", "helm", "oci", "http", "jq", "api"],
@@ -34,7 +35,7 @@ const ALLOWED: [(&str, &[&str]); 20] = [
         &["controllers", "runtime", "cue", "http", "server", "api"],
     ),
     ("controllers", &["runtime"]),
-    ("serve", &["runtime", "catalog", "helm", "server", "api"]),
+    ("serve", &["runtime", "releases", "catalog", "helm", "server", "api"]),
     (
         "manager",
         &[
@@ -43,6 +44,7 @@ const ALLOWED: [(&str, &[&str]); 20] = [
             "controllers::application",
             "controllers::oam",
             "serve",
+            "releases",
             "runtime",
             "cue",
             "http",
@@ -60,6 +62,7 @@ const ALLOWED: [(&str, &[&str]); 20] = [
             "controllers::application",
             "controllers::oam",
             "serve",
+            "releases",
             "runtime",
             "cue",
             "catalog",
