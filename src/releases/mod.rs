@@ -10,9 +10,12 @@
 
 pub mod cluster;
 mod judge;
+pub mod metrics;
 mod payload;
 #[cfg(test)]
 mod tests;
+pub mod watch;
+pub mod watched;
 
 use std::fmt;
 use std::str::FromStr;

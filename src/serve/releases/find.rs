@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::releases::watched::{JudgedReleases, WatchedRelease};
-use crate::releases::{JudgedRelease, Judgement, Match, Status};
+use crate::releases::{JudgedRelease, Judgement, Status};
 use crate::serve::access::Visible;
 use crate::serve::api::parameters::Parameters;
 use crate::serve::problem::Problem;
@@ -122,17 +122,11 @@ impl Query {
     }
 }
 
-/// For a judgement that would reveal repositories.
-const UNKNOWN: Judgement = Judgement {
-    matched: Match::Unknown,
-    repositories: Vec::new(),
-    verdict: None,
-};
-
+/// A judgement that would reveal repositories is unknown.
 fn judged(item: &WatchedRelease, judgement: Option<&Judgement>) -> JudgedRelease {
     JudgedRelease {
         release: item.release.clone(),
-        judgement: judgement.cloned().unwrap_or(UNKNOWN),
+        judgement: judgement.cloned().unwrap_or_else(Judgement::unknown),
     }
 }
 
