@@ -85,3 +85,85 @@ const fn kind(status: Status) -> Option<&'static str> {
 fn count(amount: usize) -> i64 {
     i64::try_from(amount).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+    use crate::releases::watched::WatchedRelease;
+    use crate::releases::{Candidate, InstalledChart, ListedVersion, Release, ReleaseKind, ReleaseState};
+
+    fn watched(namespace: &str, name: &str, installed: &str, listed: &[&str]) -> WatchedRelease {
+        let release = Release {
+            kind: ReleaseKind::Helm,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            state: ReleaseState::Deployed,
+            revision: Some(1),
+            chart: InstalledChart {
+                name: "web".to_owned(),
+                version: installed.to_owned(),
+                home: Some("https://web.example".to_owned()),
+                ..InstalledChart::default()
+            },
+        };
+        let versions = listed.iter().map(|version| ListedVersion {
+            version: (*version).to_owned(),
+            digest: None,
+        });
+        let candidate = Candidate {
+            namespace: namespace.to_owned(),
+            repository: "stable".to_owned(),
+            chart: "web".to_owned(),
+            home: Some("https://web.example".to_owned()),
+            versions: versions.collect(),
+            ..Candidate::default()
+        };
+        WatchedRelease::new(release, &[candidate], None)
+    }
+
+    fn text(items: Vec<WatchedRelease>) -> String {
+        let releases = WatchedReleases::default();
+        releases.set(JudgedReleases {
+            items,
+            ..JudgedReleases::default()
+        });
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(ReleaseMetrics(releases)));
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        text
+    }
+
+    fn series(text: &str) -> Vec<&str> {
+        text.lines()
+            .filter(|line| line.starts_with("portolan_release_outdated{"))
+            .collect()
+    }
+
+    #[test]
+    fn a_release_that_is_out_of_date_has_a_series_with_its_kind() {
+        let text = text(vec![
+            watched("sea", "current", "1.0.0", &["1.0.0"]),
+            watched("sea", "old", "1.0.0", &["1.0.0", "1.0.1"]),
+            watched("sea", "unknown", "1.0.0", &[]),
+        ]);
+        let expected = r#"portolan_release_outdated{namespace="sea",release="old",kind="patch"} 1"#;
+        assert_eq!(series(&text), [expected], "{text}");
+        assert!(text.contains("portolan_releases{state=\"watched\"} 3"), "{text}");
+    }
+
+    #[test]
+    fn a_namespace_with_many_outdated_releases_leaves_series_to_others() {
+        let many =
+            (0..MAX_SERIES + 5).map(|number| watched("hoard", &format!("web-{number}"), "1.0.0", &["1.0.0", "2.0.0"]));
+        let other = watched("sea", "web", "1.0.0", &["1.0.0", "2.0.0"]);
+        let text = text(many.chain([other]).collect());
+        let series = series(&text);
+        assert_eq!(series.len(), MAX_SERIES);
+        assert!(series.iter().any(|line| line.contains("namespace=\"sea\"")));
+        assert!(text.contains("portolan_release_outdated_omitted 6"), "{text}");
+    }
+}

@@ -88,3 +88,104 @@ impl WatchedRelease {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::releases::{InstalledChart, ListedVersion, ReleaseKind, ReleaseState};
+
+    const HOME: &str = "https://web.example";
+
+    fn release() -> Release {
+        Release {
+            kind: ReleaseKind::Helm,
+            namespace: "sea".to_owned(),
+            name: "web".to_owned(),
+            state: ReleaseState::Deployed,
+            revision: Some(1),
+            chart: InstalledChart {
+                name: "web".to_owned(),
+                version: "1.0.0".to_owned(),
+                home: Some(HOME.to_owned()),
+                ..InstalledChart::default()
+            },
+        }
+    }
+
+    fn candidate(namespace: &str, versions: &[&str]) -> Candidate {
+        let versions = versions.iter().map(|version| ListedVersion {
+            version: (*version).to_owned(),
+            digest: None,
+        });
+        Candidate {
+            namespace: namespace.to_owned(),
+            repository: "stable".to_owned(),
+            url: format!("https://{namespace}.example"),
+            chart: "web".to_owned(),
+            home: Some(HOME.to_owned()),
+            versions: versions.collect(),
+            ..Candidate::default()
+        }
+    }
+
+    fn newest(judgement: Option<&Judgement>) -> Option<&str> {
+        judgement?.verdict.as_ref()?.newest_major.as_deref()
+    }
+
+    fn repositories(judgement: Option<&Judgement>) -> Vec<String> {
+        let repositories = judgement.into_iter().flat_map(|judgement| &judgement.repositories);
+        repositories.map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn another_tenants_repository_changes_no_judgement() {
+        let candidates = [
+            candidate("sea", &["1.0.0", "2.0.0"]),
+            candidate("land", &["1.0.0", "9.0.0"]),
+        ];
+        let watched = WatchedRelease::new(release(), &candidates, None);
+        for judgement in [
+            watched.judgement(|_| true),
+            watched.judgement(|namespace| namespace == "sea"),
+        ] {
+            assert_eq!(newest(judgement), Some("2.0.0"));
+            assert_eq!(repositories(judgement), ["sea/stable"]);
+        }
+    }
+
+    #[test]
+    fn a_judgement_reveals_no_repository_that_the_caller_does_not_see() {
+        let watched = WatchedRelease::new(release(), &[candidate("land", &["1.0.0", "9.0.0"])], None);
+        assert_eq!(newest(watched.judgement(|_| true)), Some("9.0.0"));
+        let hidden = watched.judgement(|namespace| namespace == "sea");
+        assert_eq!((newest(hidden), repositories(hidden)), (None, Vec::new()));
+        let own = WatchedRelease::new(release(), &[candidate("sea", &["1.0.0"])], None);
+        assert!(own.judgement(|_| false).is_none());
+    }
+
+    #[test]
+    fn the_global_repositories_are_near_to_all_namespaces() {
+        let candidates = [
+            candidate("global", &["1.0.0", "3.0.0"]),
+            candidate("land", &["1.0.0", "9.0.0"]),
+        ];
+        let watched = WatchedRelease::new(release(), &candidates, Some("global"));
+        let judgement = watched.judgement(|namespace| namespace == "global");
+        assert_eq!(newest(judgement), Some("3.0.0"));
+    }
+
+    #[test]
+    fn a_declared_url_decides_wherever_its_repository_is() {
+        let mut declared = release();
+        declared.chart.url = Some("https://land.example/".to_owned());
+        let candidates = [
+            candidate("sea", &["1.0.0", "2.0.0"]),
+            candidate("land", &["1.0.0", "9.0.0"]),
+        ];
+        let watched = WatchedRelease::new(declared, &candidates, None);
+        assert_eq!(newest(watched.judgement(|_| true)), Some("9.0.0"));
+        // A caller who does not see that repository is not told of it.
+        let hidden = watched.judgement(|namespace| namespace == "sea");
+        assert!(!repositories(hidden).contains(&"land/stable".to_owned()));
+    }
+}

@@ -166,3 +166,135 @@ fn limited(mut release: Release) -> Result<Release, String> {
     }
     Ok(release)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::releases::{InstalledChart, ReleaseKind, ReleaseState};
+
+    fn key(namespace: &str, name: &str) -> ObjectKey {
+        (NamespacedName::new(namespace, name), Storage::Secret)
+    }
+
+    fn version(version: &str) -> Version {
+        Version {
+            uid: "1".to_owned(),
+            resource_version: version.to_owned(),
+        }
+    }
+
+    fn release(namespace: &str, name: &str, revision: u64) -> Release {
+        Release {
+            kind: ReleaseKind::Helm,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            state: ReleaseState::Deployed,
+            revision: Some(revision),
+            chart: InstalledChart::default(),
+        }
+    }
+
+    fn listed() -> Objects {
+        let mut objects = Objects::default();
+        objects.set_list(Storage::Secret, ListState::Complete);
+        assert!(!objects.is_listed());
+        objects.set_list(Storage::ConfigMap, ListState::Complete);
+        objects
+    }
+
+    #[test]
+    fn an_object_is_read_once_for_each_version() {
+        let mut objects = listed();
+        objects.apply(key("sea", "a"), version("1"));
+        assert_eq!(objects.due(), [(key("sea", "a"), version("1"))]);
+        objects.store(&key("sea", "a"), version("1"), Ok(release("sea", "web", 1)));
+        assert!(objects.due().is_empty());
+        // As after an interrupted watch.
+        objects.apply(key("sea", "a"), version("1"));
+        assert!(objects.due().is_empty());
+        objects.apply(key("sea", "a"), version("2"));
+        assert_eq!(objects.due(), [(key("sea", "a"), version("2"))]);
+        objects.store_failure(&key("sea", "a"), "away".to_owned());
+        assert_eq!(objects.due().len(), 1, "a failed read is repeated");
+        assert_eq!(objects.found().releases.len(), 1, "and the last content is kept");
+        objects.remove(&key("sea", "a"));
+        objects.store(&key("sea", "a"), version("2"), Ok(release("sea", "web", 2)));
+        assert!(objects.found().releases.is_empty(), "it ended during the read");
+    }
+
+    #[test]
+    fn a_namespace_with_too_many_releases_takes_no_place_of_others() {
+        let mut objects = listed();
+        let name = |number: usize| format!("release-{number:05}");
+        for number in 0..MAX_RELEASES + 100 {
+            objects.apply(key("hoard", &name(number)), version("1"));
+        }
+        for namespace in ["a", "z"] {
+            objects.apply(key(namespace, "web"), version("1"));
+        }
+        let due = objects.due();
+        assert_eq!(due.len(), MAX_RELEASES);
+        let first: Vec<&str> = due
+            .iter()
+            .take(3)
+            .map(|((name, _), _)| name.namespace.as_str())
+            .collect();
+        assert_eq!(first, ["a", "hoard", "z"]);
+        for (key, version) in due {
+            let content = release(&key.0.namespace, &key.0.name, 1);
+            objects.store(&key, version, Ok(content));
+        }
+        assert!(objects.due().is_empty());
+        assert_eq!(objects.found().left_out, 102);
+        // Others get the places of releases that end.
+        for number in 0..50 {
+            objects.remove(&key("hoard", &name(number)));
+        }
+        assert_eq!(objects.due().len(), 50);
+    }
+
+    #[test]
+    fn of_two_deployed_revisions_the_newer_one_counts() {
+        let mut objects = listed();
+        for revision in [9, 10, 8] {
+            let key = key("sea", &format!("sh.helm.release.v1.web.v{revision}"));
+            objects.apply(key.clone(), version("1"));
+            objects.store(&key, version("1"), Ok(release("sea", "web", revision)));
+        }
+        let revisions: Vec<_> = objects
+            .found()
+            .releases
+            .iter()
+            .map(|release| release.revision)
+            .collect();
+        assert_eq!(revisions, [Some(10)]);
+    }
+
+    #[test]
+    fn unreadable_objects_are_counted_and_the_first_are_named() {
+        let mut objects = listed();
+        objects.set_list(Storage::ConfigMap, ListState::Failed("forbidden".to_owned()));
+        for number in 0..2 * MAX_UNREADABLE {
+            let key = key("sea", &format!("web-{number}"));
+            objects.apply(key.clone(), version("1"));
+            objects.store(&key, version("1"), Err("no gzip\u{7}".to_owned()));
+        }
+        let found = objects.found();
+        assert_eq!(
+            (found.unreadable_count, found.unreadable.len()),
+            (2 * MAX_UNREADABLE, MAX_UNREADABLE)
+        );
+        assert_eq!(found.unreadable[0].namespace, "");
+        assert_eq!(found.unreadable[1].message, "sea/web-0: no gzip ");
+        assert!(found.is_complete && found.releases.is_empty());
+    }
+
+    #[test]
+    fn large_icons_are_dropped_and_large_metadata_is_refused() {
+        let mut large = release("sea", "web", 1);
+        large.chart.icon = Some("x".repeat(MAX_RELEASE_BYTES));
+        assert_eq!(limited(large.clone()).unwrap().chart.icon, None);
+        large.chart.sources = vec!["x".repeat(100); 100];
+        assert!(limited(large).is_err());
+    }
+}
