@@ -42,3 +42,4 @@ mod support;
 mod surface;
 mod threats;
 mod three_way;
+mod watched_releases;
