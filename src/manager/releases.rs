@@ -7,6 +7,7 @@
 //! This runs on the replica that leads the first shard, so that no release is counted twice.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -142,8 +143,8 @@ impl ReleaseTask {
         Ok(())
     }
 
-    async fn judge_all(&self, releases: Vec<Release>) -> Result<Vec<WatchedRelease>, Error> {
-        let mut by_chart = BTreeMap::<String, Vec<Release>>::new();
+    async fn judge_all(&self, releases: Vec<Arc<Release>>) -> Result<Vec<WatchedRelease>, Error> {
+        let mut by_chart = BTreeMap::<String, Vec<Arc<Release>>>::new();
         for release in releases {
             by_chart.entry(release.chart.name.clone()).or_default().push(release);
         }

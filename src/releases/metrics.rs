@@ -88,6 +88,8 @@ fn count(amount: usize) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use prometheus_client::encoding::text::encode;
     use prometheus_client::registry::Registry;
 
@@ -121,7 +123,7 @@ mod tests {
             versions: versions.collect(),
             ..Candidate::default()
         };
-        WatchedRelease::new(release, &[candidate], None)
+        WatchedRelease::new(Arc::new(release), &[candidate], None)
     }
 
     fn text(items: Vec<WatchedRelease>) -> String {

@@ -41,7 +41,7 @@ pub struct JudgedReleases {
 /// tenant can change it.
 #[derive(Clone, Debug)]
 pub struct WatchedRelease {
-    pub release: Release,
+    pub release: Arc<Release>,
     near: Judgement,
     all: Judgement,
     /// The namespaces of the near and of all candidates, which the judgements reveal.
@@ -52,7 +52,7 @@ pub struct WatchedRelease {
 impl WatchedRelease {
     /// `candidates` are the charts of the release's name in the catalog.
     #[must_use]
-    pub fn new(release: Release, candidates: &[Candidate], global_namespace: Option<&str>) -> Self {
+    pub fn new(release: Arc<Release>, candidates: &[Candidate], global_namespace: Option<&str>) -> Self {
         let options = JudgeOptions::default();
         let is_near = |candidate: &&Candidate| {
             candidate.namespace == release.namespace || Some(candidate.namespace.as_str()) == global_namespace
@@ -96,8 +96,8 @@ mod tests {
 
     const HOME: &str = "https://web.example";
 
-    fn release() -> Release {
-        Release {
+    fn release() -> Arc<Release> {
+        Arc::new(Release {
             kind: ReleaseKind::Helm,
             namespace: "sea".to_owned(),
             name: "web".to_owned(),
@@ -109,7 +109,7 @@ mod tests {
                 home: Some(HOME.to_owned()),
                 ..InstalledChart::default()
             },
-        }
+        })
     }
 
     fn candidate(namespace: &str, versions: &[&str]) -> Candidate {
@@ -176,13 +176,13 @@ mod tests {
 
     #[test]
     fn a_declared_url_decides_wherever_its_repository_is() {
-        let mut declared = release();
+        let mut declared = Release::clone(&release());
         declared.chart.url = Some("https://land.example/".to_owned());
         let candidates = [
             candidate("sea", &["1.0.0", "2.0.0"]),
             candidate("land", &["1.0.0", "9.0.0"]),
         ];
-        let watched = WatchedRelease::new(declared, &candidates, None);
+        let watched = WatchedRelease::new(Arc::new(declared), &candidates, None);
         assert_eq!(newest(watched.judgement(|_| true)), Some("9.0.0"));
         // A caller who does not see that repository is not told of it.
         let hidden = watched.judgement(|namespace| namespace == "sea");

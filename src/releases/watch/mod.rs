@@ -45,7 +45,7 @@ const RETRY: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     /// By namespace and name.
-    pub releases: Vec<Release>,
+    pub releases: Vec<Arc<Release>>,
     /// Objects that are not read: there are too many, or they are new.
     pub left_out: usize,
     pub unreadable_count: usize,

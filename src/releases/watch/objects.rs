@@ -1,6 +1,7 @@
 //! The objects that the watches report, and which of them are read: as many of each namespace as fit.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use super::{Found, Unreadable};
 use crate::api::NamespacedName;
@@ -32,7 +33,7 @@ struct Entry {
     /// The version of the content.
     read: Option<Version>,
     /// `None` until the object is read.
-    content: Option<Result<Release, String>>,
+    content: Option<Result<Arc<Release>, String>>,
 }
 
 /// The progress of a list.
@@ -91,7 +92,7 @@ impl Objects {
     pub(super) fn store(&mut self, key: &ObjectKey, version: Version, content: Result<Release, String>) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.read = Some(version);
-            entry.content = Some(content.and_then(limited));
+            entry.content = Some(content.and_then(limited).map(Arc::new));
         }
     }
 
@@ -114,7 +115,7 @@ impl Objects {
                 found.unreadable.push(Unreadable::of_list(error));
             }
         }
-        let mut releases = BTreeMap::<_, &Release>::new();
+        let mut releases = BTreeMap::<_, &Arc<Release>>::new();
         for ((name, _), entry) in &self.entries {
             match &entry.content {
                 None => found.left_out += 1,
@@ -151,9 +152,8 @@ pub(in crate::releases) fn in_turn<'a, T>(items: impl IntoIterator<Item = (&'a s
     ranked.into_iter().map(|(_, item)| item).collect()
 }
 
-/// Charts may embed their icon in its URL, and list any number of sources.
-fn limited(mut release: Release) -> Result<Release, String> {
-    release.chart.icon = release.chart.icon.filter(|icon| icon.len() <= MAX_RELEASE_BYTES / 4);
+/// Charts may have several long sources.
+fn limited(release: Release) -> Result<Release, String> {
     let chart = &release.chart;
     let texts = [&chart.name, &chart.version, &release.name, &release.namespace];
     let optional = [&chart.url, &chart.home, &chart.icon, &chart.digest];
@@ -290,10 +290,9 @@ mod tests {
     }
 
     #[test]
-    fn large_icons_are_dropped_and_large_metadata_is_refused() {
+    fn large_metadata_is_refused() {
         let mut large = release("sea", "web", 1);
-        large.chart.icon = Some("x".repeat(MAX_RELEASE_BYTES));
-        assert_eq!(limited(large.clone()).unwrap().chart.icon, None);
+        assert!(limited(large.clone()).is_ok());
         large.chart.sources = vec!["x".repeat(100); 100];
         assert!(limited(large).is_err());
     }

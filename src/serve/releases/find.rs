@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::releases::watched::{JudgedReleases, WatchedRelease};
-use crate::releases::{JudgedRelease, Judgement, Status};
+use crate::releases::{JudgedRelease, Judgement, Release, Status};
 use crate::serve::access::Visible;
 use crate::serve::api::parameters::Parameters;
 use crate::serve::problem::Problem;
@@ -101,6 +101,8 @@ impl Query {
         let page: Vec<_> = items.by_ref().take(self.limit).collect();
         let has_more = items.next().is_some();
         let last = page.last().filter(|_| has_more).map(|(item, _)| Position::of(item));
+        // Beyond the limit, the namespaces are not known.
+        let has_hidden = releases.unreadable_count > releases.unreadable.len();
         let unreadable = releases.unreadable.iter();
         let unreadable: Vec<&str> = unreadable
             .filter(|unreadable| match unreadable.namespace.as_str() {
@@ -116,7 +118,7 @@ impl Query {
                 .map(|(item, judgement)| judged(item, judgement))
                 .collect(),
             next: last.map(|last| self.parameters.next(&last)).transpose()?,
-            is_incomplete: !releases.is_complete || releases.left_out > 0 || !unreadable.is_empty(),
+            is_incomplete: !releases.is_complete || releases.left_out > 0 || has_hidden || !unreadable.is_empty(),
             unreadable,
         })
     }
@@ -125,7 +127,7 @@ impl Query {
 /// A judgement that would reveal repositories is unknown.
 fn judged(item: &WatchedRelease, judgement: Option<&Judgement>) -> JudgedRelease {
     JudgedRelease {
-        release: item.release.clone(),
+        release: Release::clone(&item.release),
         judgement: judgement.cloned().unwrap_or_else(Judgement::unknown),
     }
 }
