@@ -27,7 +27,6 @@ use crate::controllers::{Source, Task};
 use crate::releases::watch::{Found, watch_releases};
 use crate::releases::watched::{JudgedReleases, WatchedRelease, WatchedReleases};
 use crate::releases::{Candidate, Release};
-use crate::runtime::watch::Scope;
 
 /// Syncs often end together.
 const DEBOUNCE: Duration = Duration::from_secs(2);
@@ -84,8 +83,7 @@ impl ReleaseTask {
     /// Never returns.
     async fn run(self) {
         let (sender, found) = watch::channel(Found::default());
-        let scope = self.options.namespace.clone().map_or(Scope::All, Scope::Namespace);
-        let watched = watch_releases(self.client.clone(), scope, sender);
+        let watched = watch_releases(self.client.clone(), self.options.namespace.clone(), sender);
         futures::join!(watched, self.judge(found));
     }
 
@@ -162,7 +160,7 @@ impl ReleaseTask {
                 tokio::task::yield_now().await;
             }
         }
-        judged.sort_by(|a, b| key(a).cmp(&key(b)));
+        judged.sort_by(|a, b| a.key().cmp(&b.key()));
         Ok(judged)
     }
 
@@ -173,8 +171,4 @@ impl ReleaseTask {
         }
         Ok(by_chart)
     }
-}
-
-fn key(item: &WatchedRelease) -> (&str, &str) {
-    (&item.release.namespace, &item.release.name)
 }

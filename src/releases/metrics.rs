@@ -39,7 +39,7 @@ impl Collector for ReleaseMetrics {
             MetricType::Gauge,
         )?)?;
         let help =
-            "Current number of releases of Helm by state: watched, left_out because there are too many, or unreadable";
+            "Current number of releases by state: watched, left_out because there are too many, or unreadable";
         let mut family = encoder.encode_descriptor("portolan_releases", help, None, MetricType::Gauge)?;
         for (state, amount) in [
             ("watched", releases.items.len()),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use super::watch::Unreadable;
-use super::{Candidate, JudgeOptions, Judgement, Match, Release, judge};
+use super::{Candidate, JudgeOptions, Judgement, Match, Release, ReleaseKind, judge};
 
 /// A handle; clones share the releases.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +26,7 @@ impl WatchedReleases {
 /// The result of a comparison with the catalog.
 #[derive(Clone, Debug, Default)]
 pub struct JudgedReleases {
-    /// By namespace and name.
+    /// By their keys.
     pub items: Vec<WatchedRelease>,
     /// The namespaces of the items, sorted.
     pub namespaces: Vec<String>,
@@ -75,6 +75,19 @@ impl WatchedRelease {
         }
     }
 
+    /// Returns what tells it from others: an Application of Argo CD may have several charts.
+    #[must_use]
+    pub fn key(&self) -> (&str, &str, ReleaseKind, &str) {
+        let Release {
+            kind,
+            namespace,
+            name,
+            chart,
+            ..
+        } = &*self.release;
+        (namespace, name, *kind, &chart.name)
+    }
+
     /// Returns the judgement for a caller who sees the repositories of these namespaces, `None` if it would reveal others. The
     /// near repositories decide, unless only another one has the declared URL.
     #[must_use]
@@ -92,7 +105,7 @@ impl WatchedRelease {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::releases::{InstalledChart, ListedVersion, ReleaseKind, ReleaseState};
+    use crate::releases::{InstalledChart, ListedVersion, ReleaseState};
 
     const HOME: &str = "https://web.example";
 

@@ -4,6 +4,7 @@ use serde_json::json;
 use super::{Watching, names, object_name};
 use crate::catalog::On;
 use crate::cluster::SOON;
+use crate::serve::document::differences;
 use crate::support::control_plane::{ADMIN_TOKEN, control_plane};
 use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{ApiRequest, FaultProxy};
@@ -64,6 +65,10 @@ async fn releases_in_config_maps_are_listed_and_a_list_continues_by_its_cursor()
         watching.until_status(release, "current").await;
     }
     let first = watching.list_as(ADMIN_TOKEN, "?limit=2").await;
+    let (_, document) = watching.get_as(ADMIN_TOKEN, "/api/v1/openapi.json", "*/*").await;
+    let schema = json!({ "$ref": "#/components/schemas/ReleaseList" });
+    let differences = differences(&serde_json::from_str(&document).unwrap(), &schema, &first, "");
+    assert!(differences.is_empty(), "{differences:#?}");
     let next = first["next"].as_str().unwrap();
     let second = watching.list_as(ADMIN_TOKEN, &format!("?cursor={next}")).await;
     assert_eq!((names(&first), names(&second)), (vec!["a", "b"], vec!["c"]));
@@ -81,7 +86,7 @@ async fn an_unreadable_release_is_named_and_keeps_no_other_from_being_listed() {
         ("no-gzip", json!({ "release": "H4sIAAAA" })),
         ("no-key", json!({ "other": "" })),
     ] {
-        watching.write_secret(name, name, data).await;
+        watching.write_secret(&object_name(name, 1), name, data).await;
     }
     watching.install("web", 1, "1.0.0").await;
     watching.until_status("web", "current").await;

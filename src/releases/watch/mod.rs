@@ -1,13 +1,17 @@
-//! Watches the releases of Helm: metadata of their objects, and one read of each new version.
+//! Watches the releases of Helm: metadata of their objects, and one read of each new version. Those of Flux and Argo CD are
+//! listed again when one of them has changed.
 //!
 //! ```text
-//!  watches of metadata ─► Objects: a fair choice ─► GET, decode ─► Found
+//!  watches of metadata ─► Objects: a fair choice ─► GET, decode ─┬─► Found
+//!  watches of fingerprints ─► list ──────────────────────────────┘
 //! ```
 //! At rest there are no requests but those of the watches.
 
+mod declared;
 mod objects;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -19,10 +23,12 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
+use declared::watch_declared;
 pub(super) use objects::in_turn;
-use objects::{ListState, ObjectKey, Objects, Storage, Version};
+use objects::{ListState, MAX_RELEASES, ObjectKey, Objects, Storage, Version, is_small};
 
 use super::Release;
+use super::cluster::{self, Declared, Limits};
 use crate::api::NamespacedName;
 use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::watch::{MetadataEvent, Scope, Selection, watch_metadata};
@@ -44,7 +50,6 @@ const RETRY: Duration = Duration::from_secs(30);
 /// The releases that are known.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    /// By namespace and name.
     pub releases: Vec<Arc<Release>>,
     /// Objects that are not read: there are too many, or they are new.
     pub left_out: usize,
@@ -79,22 +84,28 @@ impl Unreadable {
     }
 }
 
-/// Reports the releases of a scope to `found`, again after each change. Never returns. Needs `list`, `watch` and `get` on
-/// Secrets and ConfigMaps.
-pub async fn watch_releases(client: Client, scope: Scope, found: watch::Sender<Found>) {
+/// Reports the releases of a namespace, or of all, to `found`, again after each change. Never returns. Needs `list`, `watch` and
+/// `get` on Secrets and ConfigMaps.
+pub async fn watch_releases(client: Client, namespace: Option<String>, found: watch::Sender<Found>) {
     let watched = Arc::new(Watched::default());
     let selection = || Selection {
-        scope: scope.clone(),
+        scope: namespace.clone().map_or(Scope::All, Scope::Namespace),
         labels: Some(SELECTOR.to_owned()),
     };
     let on_event = |storage| {
         let watched = Arc::clone(&watched);
         move |event| watched.on_event(storage, event)
     };
+    let declaring = Arc::clone(&watched);
+    let on_declared = move || {
+        declaring.has_declared.store(true, Ordering::SeqCst);
+        declaring.changed.notify_one();
+    };
     futures::join!(
         watch_metadata::<Secret>(client.clone(), selection(), POLL, on_event(Storage::Secret)),
         watch_metadata::<ConfigMap>(client.clone(), selection(), POLL, on_event(Storage::ConfigMap)),
-        watched.read(&client, &found),
+        watch_declared(client.clone(), namespace.clone(), on_declared),
+        watched.read(&client, namespace.as_deref(), &found),
     );
 }
 
@@ -104,6 +115,8 @@ type Content = Result<Result<Release, String>, ApiError>;
 struct Watched {
     objects: Mutex<Objects>,
     changed: Notify,
+    /// Objects of Flux or Argo CD have changed.
+    has_declared: AtomicBool,
 }
 
 impl Watched {
@@ -120,7 +133,11 @@ impl Watched {
         self.changed.notify_one();
     }
 
-    async fn read(&self, client: &Client, found: &watch::Sender<Found>) {
+    async fn read(&self, client: &Client, namespace: Option<&str>, found: &watch::Sender<Found>) {
+        let scope = cluster::Scope {
+            namespaces: namespace.map(str::to_owned).into_iter().collect(),
+        };
+        let mut declared = Declared::default();
         let mut has_failed = false;
         loop {
             let changed = self.changed.notified();
@@ -134,8 +151,36 @@ impl Watched {
                 continue;
             }
             has_failed = self.read_due(client).await;
-            found.send_replace(self.objects.lock().found());
+            if self.has_declared.swap(false, Ordering::SeqCst) {
+                match Declared::list(client, &scope, Limits::default()).await {
+                    Ok(listed) => declared = listed,
+                    Err(error) => {
+                        tracing::debug!(%error, "failed to list the releases of Flux and Argo CD, keeping the known ones");
+                        self.has_declared.store(true, Ordering::SeqCst);
+                        has_failed = true;
+                    }
+                }
+            }
+            found.send_replace(self.found(&declared));
         }
+    }
+
+    /// Adds the releases of Flux and Argo CD to those of Helm, as many of each namespace as fit.
+    fn found(&self, declared: &Declared) -> Found {
+        let (mut releases, mut found) = self.objects.lock().found();
+        declared.add_to(&mut releases);
+        found
+            .unreadable
+            .extend(declared.unreadable.iter().map(|error| Unreadable::of_list(error)));
+        let count = releases.len();
+        releases.retain(is_small);
+        found.unreadable_count += count - releases.len();
+        let count = releases.len();
+        let mut kept = in_turn(releases.iter().map(|release| (release.namespace.as_str(), release)));
+        kept.truncate(MAX_RELEASES);
+        found.left_out += count - kept.len();
+        found.releases = kept.into_iter().cloned().map(Arc::new).collect();
+        found
     }
 
     /// Returns true if a read failed.
@@ -181,8 +226,8 @@ async fn read_version(client: &Client, key: ObjectKey, version: Version) -> (Obj
 }
 
 /// Returns the release of an object, or the reason why it has none.
-async fn read(client: &Client, (name, storage): &ObjectKey) -> Content {
-    let NamespacedName { namespace, name } = name;
+async fn read(client: &Client, (object, storage): &ObjectKey) -> Content {
+    let NamespacedName { namespace, name } = object;
     let payload = match storage {
         Storage::Secret => {
             let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
@@ -197,6 +242,6 @@ async fn read(client: &Client, (name, storage): &ObjectKey) -> Content {
     };
     Ok(match payload {
         None => Err(format!("it has no key {KEY}")),
-        Some(payload) => super::decode(&payload, namespace).map_err(|error| error.to_string()),
+        Some(payload) => super::decode(&payload, object).map_err(|error| error.to_string()),
     })
 }

@@ -1,7 +1,6 @@
 //! The objects that the watches report, and which of them are read: as many of each namespace as fit.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 use super::{Found, Unreadable};
 use crate::api::NamespacedName;
@@ -33,7 +32,7 @@ struct Entry {
     /// The version of the content.
     read: Option<Version>,
     /// `None` until the object is read.
-    content: Option<Result<Arc<Release>, String>>,
+    content: Option<Result<Release, String>>,
 }
 
 /// The progress of a list.
@@ -92,7 +91,7 @@ impl Objects {
     pub(super) fn store(&mut self, key: &ObjectKey, version: Version, content: Result<Release, String>) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.read = Some(version);
-            entry.content = Some(content.and_then(limited).map(Arc::new));
+            entry.content = Some(content.and_then(limited));
         }
     }
 
@@ -105,7 +104,8 @@ impl Objects {
         }
     }
 
-    pub(super) fn found(&self) -> Found {
+    /// Returns the releases, by namespace and name, and the numbers of the others.
+    pub(super) fn found(&self) -> (Vec<Release>, Found) {
         let mut found = Found {
             is_complete: self.is_listed(),
             ..Found::default()
@@ -115,7 +115,7 @@ impl Objects {
                 found.unreadable.push(Unreadable::of_list(error));
             }
         }
-        let mut releases = BTreeMap::<_, &Arc<Release>>::new();
+        let mut releases = BTreeMap::<_, &Release>::new();
         for ((name, _), entry) in &self.entries {
             match &entry.content {
                 None => found.left_out += 1,
@@ -134,8 +134,7 @@ impl Objects {
                 }
             }
         }
-        found.releases = releases.into_values().cloned().collect();
-        found
+        (releases.into_values().cloned().collect(), found)
     }
 }
 
@@ -152,19 +151,24 @@ pub(in crate::releases) fn in_turn<'a, T>(items: impl IntoIterator<Item = (&'a s
     ranked.into_iter().map(|(_, item)| item).collect()
 }
 
-/// Charts may have several long sources.
 fn limited(release: Release) -> Result<Release, String> {
+    if is_small(&release) {
+        Ok(release)
+    } else {
+        Err(format!(
+            "the texts of its chart take more than {MAX_RELEASE_BYTES} bytes"
+        ))
+    }
+}
+
+/// Charts may have several long sources, and objects of Flux and Argo CD long URLs.
+pub(super) fn is_small(release: &Release) -> bool {
     let chart = &release.chart;
     let texts = [&chart.name, &chart.version, &release.name, &release.namespace];
     let optional = [&chart.url, &chart.home, &chart.icon, &chart.digest];
     let bytes: usize = texts.into_iter().chain(&chart.sources).map(String::len).sum();
-    let bytes = bytes + optional.into_iter().flatten().map(String::len).sum::<usize>();
-    if bytes > MAX_RELEASE_BYTES {
-        return Err(format!(
-            "its chart's metadata takes more than {MAX_RELEASE_BYTES} bytes"
-        ));
-    }
-    Ok(release)
+    let optional: usize = optional.into_iter().flatten().map(String::len).sum();
+    bytes + optional <= MAX_RELEASE_BYTES
 }
 
 #[cfg(test)]
@@ -216,10 +220,10 @@ mod tests {
         assert_eq!(objects.due(), [(key("sea", "a"), version("2"))]);
         objects.store_failure(&key("sea", "a"), "away".to_owned());
         assert_eq!(objects.due().len(), 1, "a failed read is repeated");
-        assert_eq!(objects.found().releases.len(), 1, "and the last content is kept");
+        assert_eq!(objects.found().0.len(), 1, "and the last content is kept");
         objects.remove(&key("sea", "a"));
         objects.store(&key("sea", "a"), version("2"), Ok(release("sea", "web", 2)));
-        assert!(objects.found().releases.is_empty(), "it ended during the read");
+        assert!(objects.found().0.is_empty(), "it ended during the read");
     }
 
     #[test]
@@ -245,7 +249,7 @@ mod tests {
             objects.store(&key, version, Ok(content));
         }
         assert!(objects.due().is_empty());
-        assert_eq!(objects.found().left_out, 102);
+        assert_eq!(objects.found().1.left_out, 102);
         // Others get the places of releases that end.
         for number in 0..50 {
             objects.remove(&key("hoard", &name(number)));
@@ -279,14 +283,14 @@ mod tests {
             objects.apply(key.clone(), version("1"));
             objects.store(&key, version("1"), Err("no gzip\u{7}".to_owned()));
         }
-        let found = objects.found();
+        let (releases, found) = objects.found();
         assert_eq!(
             (found.unreadable_count, found.unreadable.len()),
             (2 * MAX_UNREADABLE, MAX_UNREADABLE)
         );
         assert_eq!(found.unreadable[0].namespace, "");
         assert_eq!(found.unreadable[1].message, "sea/web-0: no gzip ");
-        assert!(found.is_complete && found.releases.is_empty());
+        assert!(found.is_complete && releases.is_empty());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::releases::watched::{JudgedReleases, WatchedRelease};
-use crate::releases::{JudgedRelease, Judgement, Release, Status};
+use crate::releases::{JudgedRelease, Judgement, Release, ReleaseKind, Status};
 use crate::serve::access::Visible;
 use crate::serve::api::parameters::Parameters;
 use crate::serve::problem::Problem;
@@ -19,18 +19,18 @@ pub(in crate::serve) const STATUSES: [(&str, &str); 8] = [
 ];
 
 /// The last release of a page.
-#[derive(Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
-struct Position {
-    namespace: String,
-    name: String,
-}
+#[derive(Serialize, Deserialize)]
+struct Position(String, String, ReleaseKind, String);
 
 impl Position {
     fn of(item: &WatchedRelease) -> Self {
-        Self {
-            namespace: item.release.namespace.clone(),
-            name: item.release.name.clone(),
-        }
+        let (namespace, name, kind, chart) = item.key();
+        Self(namespace.to_owned(), name.to_owned(), kind, chart.to_owned())
+    }
+
+    fn is_before(&self, item: &WatchedRelease) -> bool {
+        let Self(namespace, name, kind, chart) = self;
+        (namespace.as_str(), name.as_str(), *kind, chart.as_str()) < item.key()
     }
 }
 
@@ -92,7 +92,7 @@ impl Query {
         let is_asked =
             |namespace: &str| visible.contains(namespace) && self.namespace().is_none_or(|asked| asked == namespace);
         let items = releases.items.iter().filter(|item| is_asked(&item.release.namespace));
-        let items = items.filter(|item| self.after.as_ref().is_none_or(|after| Position::of(item) > *after));
+        let items = items.filter(|item| self.after.as_ref().is_none_or(|after| after.is_before(item)));
         let items = items.map(|item| (item, item.judgement(|namespace| repositories.contains(namespace))));
         let mut items = items.filter(|(_, judgement)| {
             let status = judgement.and_then(status);
@@ -126,8 +126,11 @@ impl Query {
 
 /// A judgement that would reveal repositories is unknown.
 fn judged(item: &WatchedRelease, judgement: Option<&Judgement>) -> JudgedRelease {
+    let mut release = Release::clone(&item.release);
+    // Flux may have it from a source of another namespace.
+    release.chart.url = None;
     JudgedRelease {
-        release: Release::clone(&item.release),
+        release,
         judgement: judgement.cloned().unwrap_or_else(Judgement::unknown),
     }
 }

@@ -33,17 +33,20 @@ async fn leader_election_adds_permissions_on_leases_in_the_namespace_of_the_rele
 
 #[tokio::test]
 async fn releases_add_rights_to_secrets_and_config_maps_of_the_watched_namespaces_and_a_right_of_users() {
-    let releases = "secrets configmaps: get list watch";
+    let releases = [
+        "secrets configmaps: get list watch",
+        "helmreleases: list watch",
+        "helmrepositories ocirepositories: list watch",
+        "applications: list watch",
+    ];
     for (settings, role) in [
         ("--set=releases.enabled=true", "sea:portolan in everywhere"),
         ("--set=releases.enabled=true,watchNamespace=team", "portolan in team"),
     ] {
         let all = permissions(&[settings]).await;
-        assert_eq!(
-            all[role],
-            [&with("secrets: get")[..], &[releases]].concat(),
-            "{settings}"
-        );
+        let definitions = "customresourcedefinitions: list watch";
+        assert_eq!(all["sea:portolan:origin in everywhere"][1], definitions);
+        assert_eq!(all[role], [&with("secrets: get")[..], &releases].concat(), "{settings}");
     }
     // A Deployment that serves gets none.
     let postgres = "--set=releases.enabled=true,serve.enabled=true,database.existingSecret=postgres";
