@@ -14,7 +14,7 @@ use futures::FutureExt;
 use futures::future::OptionFuture;
 use kube::Client;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::setup::Repositories;
 use super::{LeaderElection, Options};
@@ -34,6 +34,8 @@ const DEBOUNCE: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_secs(60);
 /// Before the database is read again after a failure.
 const RETRY: Duration = Duration::from_secs(30);
+/// Time between comparisons, in units of the last one's duration.
+const IDLE_FACTOR: u32 = 9;
 /// Names of charts whose candidates are in memory.
 const NAMES: usize = 20;
 
@@ -110,7 +112,10 @@ impl ReleaseTask {
             }
             let latest = found.borrow_and_update().clone();
             if latest.is_complete {
+                let started = Instant::now();
                 let updated = self.update(latest, &mut judged_with).await;
+                // A tenant who changes releases all the time takes little of the CPU and the database.
+                sleep((IDLE_FACTOR * started.elapsed()).min(POLL)).await;
                 has_failed = updated.is_err();
                 if let Err(error) = updated {
                     tracing::warn!(%error, retry_in = ?RETRY, "failed to compare releases with the catalog");
