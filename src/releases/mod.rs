@@ -12,8 +12,6 @@ pub mod cluster;
 mod judge;
 pub mod metrics;
 mod payload;
-#[cfg(test)]
-mod tests;
 pub mod watch;
 pub mod watched;
 
@@ -23,7 +21,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 pub use judge::judge;
-pub use payload::{Payload, PayloadError, decode};
+pub use payload::{PayloadError, decode};
 
 /// Charts in one request.
 pub const MAX_CHARTS: usize = 1000;
