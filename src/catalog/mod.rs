@@ -6,6 +6,7 @@
 //!                                                    portolan_files, portolan_icons, portolan_kept_versions
 //!                                                    portolan_chart_metadata, portolan_svg_icons
 //!                                                    portolan_index_cache, portolan_chart_digests
+//!                                                    portolan_deprecated_charts
 //!                   portolan_clusters, portolan_fences, portolan_oci_repositories, portolan_oci_tags
 //! ```
 //!
@@ -73,6 +74,7 @@ pub use stored_bytes::{StorageLimits, StoredBytes};
 pub use sync::chart_digests::{ChartDigest, ChartDigests, DigestUpdate, UnchangedChart};
 pub use sync::commit::{CommitSummary, CompleteRecord, SyncCommit};
 pub use sync::delete::OciRemovals;
+pub use sync::deprecated::DeprecatedCharts;
 pub use sync::retention::{RetainedPart, Retention};
 
 const PING_DEADLINE: Duration = Duration::from_secs(5);

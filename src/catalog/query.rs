@@ -1,5 +1,7 @@
 //! Read queries for commands. They never wait for a sync, and work on a database that only Kubeapps has written.
 
+mod candidates;
+
 use std::collections::{BTreeMap, HashMap};
 
 use futures::TryStreamExt;
@@ -13,6 +15,7 @@ use super::{
     record::unsigned,
 };
 use crate::api::NamespacedName;
+pub use candidates::{CandidateInfo, CandidateRepository, CandidateVersion};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RepositorySummary {

@@ -38,7 +38,7 @@ const DELETE_DERIVED_ROWS: &str =
     "DELETE FROM portolan_files; DELETE FROM portolan_chart_metadata; DELETE FROM portolan_icons;
     DELETE FROM portolan_svg_icons;
     DELETE FROM portolan_kept_versions; DELETE FROM portolan_chart_digests; DELETE FROM portolan_index_cache;
-    DELETE FROM portolan_stored_bytes;";
+    DELETE FROM portolan_deprecated_charts; DELETE FROM portolan_stored_bytes;";
 
 #[derive(Debug, Clone, Copy, FromRow)]
 struct Present {

@@ -1,13 +1,15 @@
 //! Bytes that a repository stores, and their limits: `portolan_stored_bytes`.
 //!
 //! Each write adds the size of the rows that it wrote, and subtracts the size of the replaced rows. Adding up all rows
-//! would cost more than most syncs; only the first commit and a requested sync do that. Files include Chart.yaml and SVG icons.
+//! would cost more than most syncs; only the first commit and a requested sync do that. Charts include deprecated ones, files
+//! include Chart.yaml and SVG icons.
 
 use std::ops::{Add, AddAssign};
 use std::path::Path;
 
 use super::engine::{Engine, Transaction, execute, on_engine, select};
 use super::icons::svg;
+use super::sync::deprecated;
 use super::{Error, ErrorKind};
 use crate::api::NamespacedName;
 
@@ -178,7 +180,7 @@ pub(super) async fn commit(
     let stored = match before {
         Some(before) if !recount => before + change,
         _ => StoredBytes {
-            charts: count(tx, name, "FROM charts").await?,
+            charts: count(tx, name, "FROM charts").await? + deprecated::total_size(tx, name).await?,
             files: count(tx, name, "FROM files").await?
                 + count_metadata(tx, name).await?
                 + svg::total_size(tx, name).await?,

@@ -20,6 +20,7 @@ mod links;
 pub mod live;
 pub mod memory;
 pub mod metrics;
+pub mod outdated;
 mod pages;
 mod problem;
 pub mod releases;

@@ -60,6 +60,12 @@ const BODY_TOO_LARGE: Kind = (
     "/problems/body-too-large",
     "Body too large",
 );
+const MEDIA_TYPE: Kind = (
+    StatusCode::UNSUPPORTED_MEDIA_TYPE,
+    "/problems/media-type",
+    "Unsupported media type",
+);
+const BODY: Kind = (StatusCode::UNPROCESSABLE_ENTITY, "/problems/body", "Invalid body");
 const FORM: Kind = (StatusCode::FORBIDDEN, "/problems/form", "Form refused");
 const URI_TOO_LONG: Kind = (StatusCode::URI_TOO_LONG, "/problems/uri-too-long", "URI too long");
 const MISDIRECTED: Kind = (StatusCode::MISDIRECTED_REQUEST, "/problems/misdirected", "Unknown host");
@@ -132,7 +138,7 @@ impl Problem {
     }
 
     pub(super) fn method() -> Self {
-        Self::new(METHOD, "the API is read-only; use GET")
+        Self::new(METHOD, "this path has other methods; see /api/v1/openapi.json")
     }
 
     pub(super) fn not_acceptable(offered: &[&str]) -> Self {
@@ -157,6 +163,18 @@ impl Problem {
 
     pub(super) fn body_too_large(limit: usize) -> Self {
         Self::new(BODY_TOO_LARGE, format!("the body takes more than {limit} bytes"))
+    }
+
+    pub(super) fn media_type(expected: &str) -> Self {
+        Self::new(
+            MEDIA_TYPE,
+            format!("send the body as {expected}, and name it in Content-Type"),
+        )
+    }
+
+    /// A body that is complete, but not valid.
+    pub(super) fn body(detail: impl Into<String>) -> Self {
+        Self::new(BODY, detail)
     }
 
     pub(super) fn too_many(retry_after: u64) -> Self {

@@ -18,6 +18,8 @@ use crate::catalog::{Catalog, ChartMetadata, Error, FilesProblem, HISTORY_LIMIT,
 
 /// Rows that are read and decoded at once; half of them for one namespace while others wait.
 const MAX_ROWS: u64 = 4;
+/// Requests at once that compare installed charts with rows; half of them for one caller while others wait.
+const MAX_COMPARISONS: u64 = 4;
 /// Size of a row that needs no reservation.
 const SMALL: u64 = 1024 * 1024;
 /// A large row is held as it was read, decoded, and as a response.
@@ -52,6 +54,7 @@ pub(super) struct Decoded<T> {
 #[derive(Clone, Copy)]
 enum Row<'a> {
     Chart(&'a str),
+    DeprecatedChart(&'a str),
     Files { chart_id: &'a str, version: &'a str },
 }
 
@@ -59,6 +62,7 @@ impl Row<'_> {
     async fn read(self, catalog: &Catalog, name: &NamespacedName, limit: u64) -> Result<Option<StoredText>, Error> {
         match self {
             Self::Chart(chart_id) => catalog.chart_row(name, chart_id, limit).await,
+            Self::DeprecatedChart(chart_id) => catalog.deprecated_row(name, chart_id, limit).await,
             Self::Files { chart_id, version } => catalog.files_row(name, chart_id, version, limit).await,
         }
     }
@@ -67,16 +71,17 @@ impl Row<'_> {
 pub(super) struct Rows {
     live: Arc<Live>,
     permits: Budget,
+    comparisons: Budget,
     budgets: Budgets,
 }
 
 impl Rows {
     pub(super) fn new(live: Arc<Live>, budgets: Budgets) -> Self {
-        const PERMITS: &str = "catalog_rows";
-        let metrics = budgets.metrics().of(PERMITS, MAX_ROWS);
+        let budget = |resource, limit| Budget::with_metrics(resource, limit, budgets.metrics().of(resource, limit));
         Self {
             live,
-            permits: Budget::with_metrics(PERMITS, MAX_ROWS, metrics),
+            permits: budget("catalog_rows", MAX_ROWS),
+            comparisons: budget("catalog_comparisons", MAX_COMPARISONS),
             budgets,
         }
     }
@@ -89,6 +94,16 @@ impl Rows {
         decode: impl FnOnce(&str) -> T + Send + 'static,
     ) -> Result<Option<Decoded<T>>, RowError> {
         self.read(repository, Row::Chart(chart_id), decode).await
+    }
+
+    /// Same as [`Self::chart`] for a chart whose newest version is deprecated.
+    pub(super) async fn deprecated_chart<T: Send + 'static>(
+        &self,
+        repository: &NamespacedName,
+        chart_id: &str,
+        decode: impl FnOnce(&str) -> T + Send + 'static,
+    ) -> Result<Option<Decoded<T>>, RowError> {
+        self.read(repository, Row::DeprecatedChart(chart_id), decode).await
     }
 
     /// Same as [`Self::chart`] for the files of a version.
@@ -175,6 +190,29 @@ impl Rows {
     pub(super) async fn has_svg_icon(&self, name: &NamespacedName, chart_id: &str) -> Result<bool, Unavailable> {
         self.query(async { self.live.catalog().await?.has_svg_icon(name, chart_id).await })
             .await
+    }
+
+    /// Returns the repositories and IDs of deprecated charts that `is_wanted` returns true for.
+    pub(super) async fn deprecated_charts(
+        &self,
+        is_wanted: impl Fn(&NamespacedName, &str) -> bool + Send + Sync,
+    ) -> Result<Vec<(NamespacedName, String)>, Unavailable> {
+        self.query(async {
+            let mut found = Vec::new();
+            let visit = |name: NamespacedName, chart_id: &str| {
+                if is_wanted(&name, chart_id) {
+                    found.push((name, chart_id.to_owned()));
+                }
+            };
+            self.live.catalog().await?.visit_deprecated_ids(visit).await?;
+            Ok(found)
+        })
+        .await
+    }
+
+    /// Waits for the turn of a caller who compares installed charts with the catalog.
+    pub(super) async fn comparison_permit(&self, caller: &str) -> Result<Reservation, RowError> {
+        Ok(self.comparisons.reserve(caller, 1, WAIT).await?)
     }
 
     async fn query<T>(&self, query: impl Future<Output = Result<T, Error>>) -> Result<T, Unavailable> {

@@ -15,7 +15,7 @@ pub enum StoredText {
 }
 
 #[derive(FromRow)]
-struct SizedRow {
+pub(in crate::catalog) struct SizedRow {
     bytes: i64,
     info: Option<String>,
 }

@@ -58,6 +58,12 @@ pub(super) const STEPS: &[MigrationStep] = &[
         ["portolan_chart_metadata"]
     ),
     step!(6, "svg_icons", "0006_svg_icons.sql", ["portolan_svg_icons"]),
+    step!(
+        7,
+        "deprecated_charts",
+        "0007_deprecated_charts.sql",
+        ["portolan_deprecated_charts"]
+    ),
 ];
 
 impl MigrationStep {

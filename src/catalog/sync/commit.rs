@@ -6,7 +6,7 @@
 //!                                        │
 //!                rows, one by one ──► compare ──► batches: insert, update (and delete files of deleted versions)
 //!                                        │
-//!                                 missing ──► delete ─► chart digests ─► repos row ─► cached registry state ─► record, history ─► commit
+//!             missing ──► delete ─► deprecated charts, chart digests ─► repos row ─► cached registry state ─► record, history ─► commit
 //! ```
 //!
 //! Charts in [`DigestUpdate::unchanged`] have no row, and their stored rows are not read, so the cost is proportional
@@ -17,14 +17,15 @@ use std::{fmt, io};
 use futures::FutureExt;
 
 use super::index_cache::StoredDigests;
-use super::{delete, diff};
+use super::{delete, deprecated, diff};
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Transaction, execute, select};
 use crate::catalog::files::failures;
 use crate::catalog::repositories::ReposRow;
 use crate::catalog::stored_bytes::{self, StoredBytes, StoredLimits};
 use crate::catalog::{
-    ChangedCharts, ChartRow, DigestUpdate, Error, HistoryEntry, OciRemovals, Record, Retention, history, record,
+    ChangedCharts, ChartRow, DeprecatedCharts, DigestUpdate, Error, HistoryEntry, OciRemovals, Record, Retention,
+    history, record,
 };
 
 /// Completes the record and returns the history entry, if any. Runs inside the transaction.
@@ -40,6 +41,7 @@ pub struct SyncCommit {
     /// Retention of charts and versions without a row; `None` deletes them, also if they were retained before.
     pub retention: Option<Retention>,
     pub oci_removals: Option<OciRemovals>,
+    pub deprecated: DeprecatedCharts,
     /// `None`: every chart has a row, and stored digests are deleted.
     pub digests: Option<DigestUpdate>,
     /// A user requested the sync: creation times are compared, failed files and icons are tried again, and the stored
@@ -57,6 +59,7 @@ impl SyncCommit {
             complete_record: Box::new(|_, _| None),
             retention: None,
             oci_removals: None,
+            deprecated: DeprecatedCharts::default(),
             digests: None,
             is_complete: false,
         }
@@ -80,6 +83,7 @@ impl fmt::Debug for SyncCommit {
             .field("checksum", &self.checksum)
             .field("retention", &self.retention)
             .field("oci_removals", &self.oci_removals)
+            .field("deprecated", &self.deprecated)
             .field("digests", &self.digests)
             .field("is_complete", &self.is_complete)
             .finish_non_exhaustive()
@@ -120,6 +124,7 @@ pub(in crate::catalog) async fn commit(
         complete_record,
         retention,
         oci_removals,
+        deprecated,
         digests,
         is_complete,
     } = commit;
@@ -145,6 +150,7 @@ pub(in crate::catalog) async fn commit(
     let diff = diff::write_charts(tx, &name, rows, retention, is_complete, unchanged, &mut committed);
     diff.boxed().await?;
     index_cache.save(tx, &name, &committed.rejected).await?;
+    committed.bytes.charts += deprecated::write(tx, &name, deprecated).await?;
     // As in Kubeapps, an unchanged index does not touch the row.
     let is_unmodified = repos.checksum.as_deref() == Some(&checksum) && !committed.is_change();
     let repos = if is_unmodified || before.is_none() {

@@ -8,7 +8,7 @@ use crate::catalog::icons::svg;
 use crate::catalog::{Catalog, Error, HISTORY_LIMIT, StoredBytes, record, stored_bytes};
 
 /// Delete the rows of a repository in our tables. The history follows the record.
-pub(in crate::catalog) const REPOSITORY_STATEMENTS: [&str; 11] = [
+pub(in crate::catalog) const REPOSITORY_STATEMENTS: [&str; 12] = [
     "DELETE FROM portolan_repositories WHERE namespace = $1 AND name = $2",
     "DELETE FROM portolan_files WHERE namespace = $1 AND name = $2",
     "DELETE FROM portolan_chart_metadata WHERE namespace = $1 AND name = $2",
@@ -17,6 +17,7 @@ pub(in crate::catalog) const REPOSITORY_STATEMENTS: [&str; 11] = [
     "DELETE FROM portolan_kept_versions WHERE namespace = $1 AND name = $2",
     "DELETE FROM portolan_index_cache WHERE namespace = $1 AND name = $2",
     "DELETE FROM portolan_chart_digests WHERE namespace = $1 AND name = $2",
+    "DELETE FROM portolan_deprecated_charts WHERE namespace = $1 AND name = $2",
     "DELETE FROM portolan_oci_tags WHERE namespace = $1 AND name = $2",
     "DELETE FROM portolan_oci_repositories WHERE namespace = $1 AND name = $2",
     "DELETE FROM portolan_stored_bytes WHERE namespace = $1 AND name = $2",
@@ -138,6 +139,7 @@ async fn stray_names(connection: &mut Connection) -> Result<Vec<NamespacedName>,
             UNION SELECT namespace, name FROM portolan_icons UNION SELECT namespace, name FROM portolan_svg_icons
             UNION SELECT namespace, name FROM portolan_kept_versions UNION SELECT namespace, name FROM portolan_index_cache
             UNION SELECT namespace, name FROM portolan_chart_digests UNION SELECT namespace, name FROM portolan_oci_tags
+            UNION SELECT namespace, name FROM portolan_deprecated_charts
             UNION SELECT namespace, name FROM portolan_oci_repositories
             UNION SELECT namespace, name FROM portolan_stored_bytes) AS found
         WHERE name <> '' AND NOT EXISTS (SELECT 1 FROM portolan_repositories AS own

@@ -2,6 +2,7 @@ pub mod batch;
 pub mod chart_digests;
 pub mod commit;
 pub mod delete;
+pub mod deprecated;
 pub mod diff;
 pub mod expire;
 pub mod garbage;

@@ -228,6 +228,14 @@ pub(super) const TABLES: &[Table] = &[
             ("row_id", Integer),
         ],
     ),
+    Table {
+        since: 7,
+        ..keyed(
+            "portolan_deprecated_charts",
+            3,
+            &[("namespace", Text), ("name", Text), ("chart_id", Text), ("info", Text)],
+        )
+    },
     keyed(
         "portolan_oci_repositories",
         3,

@@ -37,6 +37,10 @@ impl ChartBuilder {
         self.versions.is_empty()
     }
 
+    pub(super) const fn is_deprecated(&self) -> bool {
+        self.deprecated
+    }
+
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }

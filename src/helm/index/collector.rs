@@ -180,9 +180,14 @@ impl<'a, S: Sink> ChartCollector<'a, S> {
             stats.digest = Some(hash.finalize().into());
         }
         self.add(&stats);
-        if let Some(complete) = complete.filter(|complete| !complete.deprecated) {
+        if let Some(complete) = complete {
             self.has_emitted = true;
-            self.sink.chart(complete.chart).map_err(DecodeError::Sink)?;
+            let received = if complete.deprecated {
+                self.sink.deprecated(complete.chart)
+            } else {
+                self.sink.chart(complete.chart)
+            };
+            received.map_err(DecodeError::Sink)?;
         }
         Ok(stats)
     }

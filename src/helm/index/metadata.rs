@@ -123,7 +123,7 @@ pub fn chart(versions: Vec<ChartMetadata>) -> Option<Chart> {
     for version in versions {
         builder.push(version);
     }
-    builder.chart()
+    if builder.is_deprecated() { None } else { builder.chart() }
 }
 
 #[derive(Debug, Default)]
@@ -149,10 +149,16 @@ impl Versions {
         self.0.bytes()
     }
 
+    /// Returns true if the newest version is deprecated.
+    #[must_use]
+    pub const fn is_deprecated(&self) -> bool {
+        self.0.is_deprecated()
+    }
+
+    /// Returns None without versions.
     #[must_use]
     pub fn chart(self) -> Option<Chart> {
-        let complete = self.0.complete();
-        complete.filter(|built| !built.deprecated).map(|built| built.chart)
+        Some(self.0.complete()?.chart)
     }
 }
 

@@ -86,6 +86,12 @@ pub trait Sink {
     /// Receives a chart that is neither skipped nor deprecated.
     fn chart(&mut self, chart: Chart) -> Result<(), Self::Error>;
 
+    /// Receives a chart whose newest version is deprecated.
+    fn deprecated(&mut self, chart: Chart) -> Result<(), Self::Error> {
+        drop(chart);
+        Ok(())
+    }
+
     /// Discards all charts so far; they follow again. Happens at most three times per index: for duplicate keys, for
     /// YAML that starts like JSON, and for an unsupported layout of an incremental decode.
     fn start_over(&mut self) -> Result<(), Self::Error>;

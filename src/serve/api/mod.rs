@@ -14,6 +14,7 @@ pub(super) mod files;
 mod icon;
 pub(super) mod keys;
 mod metadata;
+mod outdated;
 pub(super) mod parameters;
 pub(super) mod repositories;
 
@@ -37,6 +38,7 @@ pub(super) fn routes() -> Router<Site> {
         .route("/repositories", get(repositories::list))
         .route("/repositories/{namespace}/{repository}", get(repositories::show))
         .route("/repositories/{namespace}/{repository}/syncs", get(repositories::syncs))
+        .route("/outdated", outdated::route())
         .route("/charts", get(charts::list))
         .route("/charts/{namespace}/{repository}/{chart}", get(chart::show))
         .route("/charts/{namespace}/{repository}/{chart}/icon", get(icon::show))

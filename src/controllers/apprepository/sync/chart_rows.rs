@@ -41,6 +41,8 @@ pub(super) struct RowSettings {
 pub(super) struct BuiltRows {
     pub(super) spool: Spool,
     pub(super) filtered_out: HashSet<String>,
+    /// Charts whose newest version is deprecated. They may have the ID of another chart.
+    pub(super) deprecated: Spool,
     pub(super) duplicates: Vec<String>,
     pub(super) unchanged: Vec<UnchangedChart>,
     pub(super) digests: Vec<ChartDigest>,
@@ -59,6 +61,7 @@ struct PendingChart {
     chart_id: String,
     name: String,
     versions: u64,
+    is_deprecated: bool,
     json: Range<usize>,
     fingerprint: Option<ChartFingerprint>,
     entry: Option<CacheEntry>,
@@ -117,7 +120,7 @@ impl RowBuilder {
     }
 
     /// Adds a chart. `path` is its path in an OCI registry, which replaces the name in the chart ID.
-    pub(super) fn take(&mut self, chart: Chart, path: Option<&str>) -> Result<(), RowError> {
+    pub(super) fn take(&mut self, chart: Chart, path: Option<&str>, is_deprecated: bool) -> Result<(), RowError> {
         self.settings.check_canceled()?;
         if self.batch.request.len() >= BATCH_BYTES {
             self.flush()?;
@@ -131,6 +134,7 @@ impl RowBuilder {
         batch.charts.push(PendingChart {
             json: start..batch.request.len(),
             versions: row.info.chart_versions.len() as u64,
+            is_deprecated,
             fingerprint: self.with_fingerprints.then(|| row.info.fingerprint()),
             chart_id: row.chart_id,
             name: row.info.name,
@@ -177,9 +181,11 @@ impl RowBuilder {
 impl BuiltRows {
     fn new(settings: &RowSettings) -> Self {
         let namespace = &settings.spec.name.namespace;
+        let spool = || Spool::new(settings.spool_dir.as_deref(), &settings.spool, namespace);
         Self {
-            spool: Spool::new(settings.spool_dir.as_deref(), &settings.spool, namespace),
+            spool: spool(),
             filtered_out: HashSet::new(),
+            deprecated: spool(),
             duplicates: Vec::new(),
             unchanged: Vec::new(),
             digests: Vec::new(),
@@ -192,19 +198,36 @@ impl BuiltRows {
         !self.unchanged.is_empty() || !self.digests.is_empty()
     }
 
+    /// Returns an upper bound of the memory that writing the rows needs.
+    pub(super) fn commit_memory(&self) -> u64 {
+        let deprecated = match self.deprecated.charts() {
+            0 => 0,
+            _ => self.deprecated.commit_memory(),
+        };
+        self.spool.commit_memory() + deprecated
+    }
+
     fn add(&mut self, chart: PendingChart, request: &[u8], is_kept: bool) -> Result<(), RowError> {
         if let Some(entry) = chart.entry {
             let outcome = ChartOutcome {
                 chart_id: Some(chart.chart_id.clone()),
                 is_filtered: !is_kept,
+                is_deprecated: chart.is_deprecated,
             };
             self.digests.push(index_cache::chart_digest(entry, outcome));
+        }
+        let json = &request[chart.json];
+        if chart.is_deprecated {
+            if is_kept {
+                let pushed = self.deprecated.push(&chart.chart_id, json, chart.versions);
+                pushed.map_err(RowError::Spool)?;
+            }
+            return Ok(());
         }
         if !is_kept {
             self.filtered_out.insert(chart.chart_id);
             return Ok(());
         }
-        let json = &request[chart.json];
         let pushed = self.spool.push(&chart.chart_id, json, chart.versions);
         match pushed.map_err(RowError::Spool)? {
             PushResult::Added => {
@@ -222,7 +245,11 @@ impl Sink for RowBuilder {
     type Error = RowError;
 
     fn chart(&mut self, chart: Chart) -> Result<(), RowError> {
-        self.take(chart, None)
+        self.take(chart, None, false)
+    }
+
+    fn deprecated(&mut self, chart: Chart) -> Result<(), RowError> {
+        self.take(chart, None, true)
     }
 
     fn start_over(&mut self) -> Result<(), RowError> {
@@ -234,8 +261,18 @@ impl Sink for RowBuilder {
 impl ChangeSink for RowBuilder {
     fn unchanged(&mut self, key: &str, stats: &ChartStats) -> Result<(), RowError> {
         self.settings.check_canceled()?;
-        let ChartOutcome { chart_id, is_filtered } = self.outcomes.get(key).cloned().unwrap_or_default();
+        let ChartOutcome {
+            chart_id,
+            is_filtered,
+            is_deprecated,
+        } = self.outcomes.get(key).cloned().unwrap_or_default();
         let chart_id = match chart_id {
+            Some(chart_id) if is_deprecated => {
+                if !is_filtered {
+                    self.rows.deprecated.push_unchanged(chart_id, stats.versions);
+                }
+                None
+            }
             Some(chart_id) if is_filtered => {
                 self.rows.filtered_out.insert(chart_id);
                 None
@@ -254,7 +291,7 @@ impl ChangeSink for RowBuilder {
     }
 
     fn cache(&mut self, chart: CacheEntry) -> Result<(), RowError> {
-        // A skipped or deprecated chart has no row.
+        // A skipped chart has no row.
         match self.batch.charts.last_mut() {
             Some(last) if mem::take(&mut self.batch.expects_entry) => last.entry = Some(chart),
             _ => {

@@ -1,13 +1,17 @@
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::request::{SyncAborted, SyncError, SyncOutcome, SyncRequest, SyncResult};
+use super::rows::Spool;
 use super::shrink_guard as guard;
 use super::{DecodedRows, Remaining, Retain, SyncerRun, spool_error};
 use crate::api::LastSync;
-use crate::catalog::{CommitSummary, ErrorKind, HistoryEntry, Record, RecordState, Refused, Retention, SyncCommit};
+use crate::catalog::{
+    CommitSummary, DeprecatedCharts, ErrorKind, HistoryEntry, Record, RecordState, Refused, Retention, SyncCommit,
+};
 use crate::controllers::apprepository::decision::{
     SyncMode, handled, is_partial, partial_digest, retry_at, slow_syncs,
 };
@@ -97,6 +101,7 @@ impl SyncerRun<'_> {
         let DecodedRows {
             spool,
             filtered_out,
+            deprecated,
             sha256,
             retain,
             gone,
@@ -104,8 +109,11 @@ impl SyncerRun<'_> {
             memory,
             ..
         } = decoded;
-        let rows = match spool.into_rows() {
-            Ok(rows) => rows,
+        let read = spool
+            .into_rows()
+            .and_then(|rows| Ok((rows, deprecated_charts(deprecated, &retain)?)));
+        let (rows, deprecated) = match read {
+            Ok(read) => read,
             Err(error) => return self.save_failed(spool_error(&error), None).await,
         };
         let mut commit = SyncCommit::new(record.clone(), self.request.expected_uid.clone(), sha256)
@@ -117,6 +125,7 @@ impl SyncerRun<'_> {
                 }
             });
         commit.retention = self.retention(retain, filtered_out);
+        commit.deprecated = deprecated;
         commit.digests = digests;
         commit.oci_removals = Some(gone).filter(|gone| !gone.is_empty());
         commit.is_complete = self.request.mode == SyncMode::Complete;
@@ -253,6 +262,16 @@ impl SyncerRun<'_> {
             ..HistoryEntry::default()
         }
     }
+}
+
+fn deprecated_charts(spool: Spool, retain: &Retain) -> io::Result<DeprecatedCharts> {
+    let current: HashSet<String> = spool.ids().map(str::to_owned).collect();
+    let rows: Box<dyn Iterator<Item = _> + Send> = Box::new(spool.into_rows()?);
+    Ok(DeprecatedCharts {
+        current,
+        rows: Some(rows),
+        keeps_others: !matches!(retain, Retain::Charts(charts) if charts.is_empty()),
+    })
 }
 
 fn ready_state(message: String) -> RecordState {

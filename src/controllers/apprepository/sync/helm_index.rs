@@ -70,7 +70,7 @@ impl SyncerRun<'_> {
             Err(WorkError::Exhausted(error)) => return Ok(Some(Prepared::Failed(resource_exhausted(&error)))),
             Err(WorkError::Panicked) => return Ok(None),
         };
-        memory.shrink(outcome.0.rows.spool.commit_memory());
+        memory.shrink(outcome.0.rows.commit_memory());
         let DecodeOutcome {
             result,
             mut rows,
@@ -145,6 +145,7 @@ impl SyncerRun<'_> {
         let BuiltRows {
             spool,
             filtered_out,
+            deprecated,
             duplicates,
             ..
         } = rows;
@@ -157,6 +158,7 @@ impl SyncerRun<'_> {
                 self.check_shrink(DecodedRows {
                     spool,
                     filtered_out,
+                    deprecated,
                     summary,
                     sha256,
                     validators,

@@ -28,9 +28,10 @@ pub(super) struct IndexCache {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ChartOutcome {
-    /// `None` if there is no chart, or a deprecated one.
+    /// `None` if there is no chart.
     pub(super) chart_id: Option<String>,
     pub(super) is_filtered: bool,
+    pub(super) is_deprecated: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -125,7 +126,8 @@ impl IndexCache {
 }
 
 pub(super) fn chart_digest(CacheEntry { key, chart }: CacheEntry, outcome: ChartOutcome) -> ChartDigest {
-    let chart_id = outcome.chart_id.clone().filter(|_| !outcome.is_filtered);
+    let is_listed = !outcome.is_filtered && !outcome.is_deprecated;
+    let chart_id = outcome.chart_id.clone().filter(|_| is_listed);
     let stored = StoredOutcome {
         masked: chart.timestamps_masked,
         stats: chart.stats,

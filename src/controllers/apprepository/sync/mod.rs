@@ -136,6 +136,7 @@ enum Prepared {
 struct DecodedRows {
     spool: Spool,
     filtered_out: HashSet<String>,
+    deprecated: Spool,
     summary: Summary,
     sha256: String,
     validators: Validators,

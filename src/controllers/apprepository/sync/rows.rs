@@ -143,6 +143,11 @@ impl Spool {
         self.seen.contains_key(chart_id)
     }
 
+    /// Returns the IDs of all charts, also of unchanged ones.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.seen.keys().map(String::as_str)
+    }
+
     #[must_use]
     pub fn charts(&self) -> u64 {
         self.seen.len() as u64

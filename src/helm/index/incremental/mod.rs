@@ -69,7 +69,7 @@ pub struct CacheEntry {
 pub trait ChangeSink: Sink {
     fn unchanged(&mut self, key: &str, stats: &ChartStats) -> Result<(), Self::Error>;
 
-    /// Called with the cache entry of the last chart, or of a skipped or deprecated chart.
+    /// Called with the cache entry of the last chart, which may be deprecated, or of a skipped chart.
     fn cache(&mut self, chart: CacheEntry) -> Result<(), Self::Error>;
 }
 

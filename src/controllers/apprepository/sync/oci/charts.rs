@@ -47,11 +47,12 @@ impl SyncerRun<'_> {
             }
             Err(BuildError::Row(error)) => return self.row_failed(error, Validators::default(), digest),
         };
-        memory.shrink(rows.spool.commit_memory());
+        memory.shrink(rows.commit_memory());
         Ok(self.check_shrink(DecodedRows {
             memory,
             spool: rows.spool,
             filtered_out: rows.filtered_out,
+            deprecated: rows.deprecated,
             summary: Summary {
                 digest: tags_digest,
                 ..summary
@@ -177,14 +178,12 @@ impl OciChartBuilder {
             self.summary.skipped.add(&path, None, &problem);
             return Ok(());
         }
-        if versions.is_empty() {
-            return Ok(());
-        }
+        let is_deprecated = versions.is_deprecated();
+        self.summary.deprecated += u64::from(is_deprecated);
         match versions.chart() {
-            Some(chart) => self.builder.take(chart, Some(&path))?,
-            None => self.summary.deprecated += 1,
+            Some(chart) => self.builder.take(chart, Some(&path), is_deprecated),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn count(&mut self, repository: Repository) {
