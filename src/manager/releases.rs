@@ -14,6 +14,7 @@ use futures::FutureExt;
 use futures::future::OptionFuture;
 use kube::Client;
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
 use super::setup::Repositories;
@@ -24,9 +25,10 @@ use crate::catalog::{Catalog, Error};
 use crate::controllers::apprepository::jobs::JobSettings;
 use crate::controllers::apprepository::running_syncs::RunningSyncs;
 use crate::controllers::{Source, Task};
+use crate::releases::Release;
 use crate::releases::watch::{Found, watch_releases};
 use crate::releases::watched::{JudgedReleases, WatchedRelease, WatchedReleases};
-use crate::releases::{Candidate, Release};
+use crate::serve::outdated::CandidateReader;
 
 /// Syncs often end together.
 const DEBOUNCE: Duration = Duration::from_secs(2);
@@ -36,8 +38,6 @@ const POLL: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(30);
 /// Time between comparisons, in units of the last one's duration.
 const IDLE_FACTOR: u32 = 9;
-/// Names of charts whose candidates are in memory.
-const NAMES: usize = 20;
 
 /// The versions of all charts in the catalog.
 type Keys = BTreeMap<NamespacedName, ChartsKey>;
@@ -151,29 +151,21 @@ impl ReleaseTask {
         for release in releases {
             by_chart.entry(release.chart.name.clone()).or_default().push(release);
         }
+        let names: Vec<String> = by_chart.keys().cloned().collect();
+        let mut reader = CandidateReader::new(&self.catalog, &names, None, Some(&self.origin)).await?;
         let mut judged = Vec::new();
-        let mut charts = by_chart.into_iter().peekable();
-        while charts.peek().is_some() {
-            let charts: Vec<_> = charts.by_ref().take(NAMES).collect();
-            let names: Vec<String> = charts.iter().map(|(name, _)| name.clone()).collect();
-            let candidates = self.candidates(&names).await?;
-            for (name, releases) in charts {
-                let of_name = candidates.get(&name).map_or(&[][..], Vec::as_slice);
-                let global = self.options.global_namespace.as_deref();
-                let judge = |release| WatchedRelease::new(release, of_name, global);
-                judged.extend(releases.into_iter().map(judge));
-                tokio::task::yield_now().await;
-            }
+        while let Some((name, candidates)) = reader.next().await? {
+            let releases = by_chart.remove(&name).unwrap_or_default();
+            let global = self.options.global_namespace.clone();
+            // Takes time linear in releases and versions.
+            let judge = move || -> Vec<WatchedRelease> {
+                let judge = |release| WatchedRelease::new(release, &candidates, global.as_deref());
+                releases.into_iter().map(judge).collect()
+            };
+            // A panic has been logged.
+            judged.extend(spawn_blocking(judge).await.unwrap_or_default());
         }
         judged.sort_by(|a, b| a.key().cmp(&b.key()));
         Ok(judged)
-    }
-
-    async fn candidates(&self, names: &[String]) -> Result<BTreeMap<String, Vec<Candidate>>, Error> {
-        let mut by_chart = BTreeMap::<String, Vec<Candidate>>::new();
-        for candidate in self.catalog.candidates(names, None, &self.origin).await? {
-            by_chart.entry(candidate.chart.clone()).or_default().push(candidate);
-        }
-        Ok(by_chart)
     }
 }

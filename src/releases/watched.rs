@@ -53,17 +53,17 @@ impl WatchedRelease {
     /// `candidates` are the charts of the release's name in the catalog.
     #[must_use]
     pub fn new(release: Arc<Release>, candidates: &[Candidate], global_namespace: Option<&str>) -> Self {
-        let options = JudgeOptions::default();
+        let judge = |candidates: &[Candidate]| judge_deployed(&release, candidates);
         let is_near = |candidate: &&Candidate| {
             candidate.namespace == release.namespace || Some(candidate.namespace.as_str()) == global_namespace
         };
-        let all = judge(&release.chart, candidates, &options);
+        let all = judge(candidates);
         let near_count = candidates.iter().filter(is_near).count();
         let near = if near_count == candidates.len() {
             all.clone()
         } else {
             let near: Vec<Candidate> = candidates.iter().filter(is_near).cloned().collect();
-            judge(&release.chart, &near, &options)
+            judge(&near)
         };
         let namespaces = |candidate: &Candidate| candidate.namespace.clone();
         Self {
@@ -99,6 +99,15 @@ impl WatchedRelease {
         } else {
             are_visible(&self.near_namespaces).then_some(&self.near)
         }
+    }
+}
+
+/// Without a deployed revision there is nothing to upgrade.
+fn judge_deployed(release: &Release, candidates: &[Candidate]) -> Judgement {
+    let judgement = judge(&release.chart, candidates, &JudgeOptions::default());
+    Judgement {
+        verdict: judgement.verdict.filter(|_| release.is_deployed()),
+        ..judgement
     }
 }
 

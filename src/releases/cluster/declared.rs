@@ -29,10 +29,9 @@ impl Declared {
         })
     }
 
-    /// Joins the releases of Helm in their namespace, and adds others. A release in the namespace of another tenant is not joined:
-    /// the author of a HelmRelease may name any.
+    /// Joins the releases of Helm in their own namespace, and adds others.
     pub fn add_to(&self, releases: &mut Vec<Release>) {
-        self.flux.add_to(releases, &JoinedRecords::OfNamespace);
+        self.flux.add_within_namespaces(releases);
         releases.extend(self.applications.iter().cloned());
     }
 }

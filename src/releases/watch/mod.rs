@@ -24,7 +24,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
 use declared::watch_declared;
-pub(super) use objects::in_turn;
+pub use objects::in_turn;
 use objects::{ListState, MAX_RELEASES, ObjectKey, Objects, Storage, Version, is_small};
 
 use super::Release;

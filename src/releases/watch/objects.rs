@@ -139,7 +139,8 @@ impl Objects {
 }
 
 /// Returns items in the order of their rank within their namespace: the first of each, the second of each, and so on.
-pub(in crate::releases) fn in_turn<'a, T>(items: impl IntoIterator<Item = (&'a str, T)>) -> Vec<T> {
+#[must_use]
+pub fn in_turn<'a, T>(items: impl IntoIterator<Item = (&'a str, T)>) -> Vec<T> {
     let mut ranks = HashMap::<&str, usize>::new();
     let ranked = items.into_iter().map(|(namespace, item)| {
         let rank = ranks.entry(namespace).or_default();
