@@ -114,12 +114,12 @@ impl ReleaseTask {
             if latest.is_complete {
                 let started = Instant::now();
                 let updated = self.update(latest, &mut judged_with).await;
-                // A tenant who changes releases all the time takes little of the CPU and the database.
-                sleep((IDLE_FACTOR * started.elapsed()).min(POLL)).await;
                 has_failed = updated.is_err();
                 if let Err(error) = updated {
                     tracing::warn!(%error, retry_in = ?RETRY, "failed to compare releases with the catalog");
                 }
+                // A tenant who changes releases all the time takes little of the CPU and the database.
+                sleep((IDLE_FACTOR * started.elapsed()).min(POLL)).await;
             }
         }
     }

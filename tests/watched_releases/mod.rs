@@ -1,6 +1,7 @@
 //! `portolan run --releases`: releases of a real API server, as the API, the page and the metric show them.
 
 pub(crate) mod access;
+mod declared;
 mod story;
 
 use std::io::Write as _;
