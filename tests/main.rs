@@ -43,3 +43,4 @@ mod support;
 mod surface;
 mod threats;
 mod three_way;
+mod watched_releases;

@@ -22,14 +22,16 @@ use super::{CLOSE_TIMEOUT, DatabaseOptions, Error, PasswordSecret, Patience, Sou
 use crate::budget::{self, Budgets};
 use crate::controllers::Source;
 use crate::controllers::apprepository::origin::Origin;
+use crate::releases::watched::WatchedReleases;
 use crate::runtime::kube_client::connect_without_credentials;
 use crate::runtime::kube_client::metrics::RequestMetrics;
-use crate::serve::access::{Access, AccessMetrics, AccessOptions, ClusterReviews};
+use crate::serve::access::{Access, AccessMetrics, AccessOptions, ClusterReviews, ListedResource, Visible};
 use crate::serve::cluster::ClusterReader;
 use crate::serve::helm::{ArchiveMode, ArchiveSource, HelmOptions};
 use crate::serve::limits::{RequestLimits, TrustedProxies};
 use crate::serve::live::{Live, LiveOptions};
 use crate::serve::metrics::ServeMetrics;
+use crate::serve::releases::ReleaseReader;
 use crate::serve::site::{Site, SiteOptions};
 use crate::serve::snapshot::Snapshot;
 use crate::server::{ListenAddress, Server, ServerLimits};
@@ -119,6 +121,8 @@ pub(super) struct CatalogContext {
     pub(super) budgets: Budgets,
     pub(super) requests: RequestMetrics,
     pub(super) metrics: CatalogMetrics,
+    /// `None` unless this process watches releases.
+    pub(super) releases: Option<WatchedReleases>,
 }
 
 /// A server whose address is bound, and that knows whose repositories it serves.
@@ -156,6 +160,7 @@ impl CatalogServer {
         }));
         let helm = helm(&source, origin, options, context).await?;
         let cluster = cluster(context).await?;
+        let releases = releases(&source, options, context);
         let site = Site::new(SiteOptions {
             live: Arc::clone(&live),
             access: access(source, options, &context.metrics),
@@ -166,6 +171,7 @@ impl CatalogServer {
             trusted_proxies: options.trusted_proxies.clone(),
             helm,
             cluster,
+            releases,
             budgets: context.budgets.clone(),
         });
         let connections = context
@@ -247,9 +253,30 @@ fn access(source: Source, options: &CatalogOptions, metrics: &CatalogMetrics) ->
                 metrics: metrics.access.clone(),
                 ..options.access.clone()
             };
-            Access::new(access, Arc::new(ClusterReviews::new(client)))
+            let reviews = ClusterReviews::new(client, ListedResource::AppRepositories);
+            Access::new(access, Arc::new(reviews))
         }
     }
+}
+
+/// Returns the watched releases with reviews of their own: a right to list AppRepositories shows no release.
+fn releases(source: &Source, options: &CatalogOptions, context: &CatalogContext) -> Option<ReleaseReader> {
+    let (Source::Cluster(client), Some(releases)) = (source, &context.releases) else {
+        return None;
+    };
+    let access = AccessOptions {
+        resource: ListedResource::Releases,
+        anonymous: Visible::default(),
+        global_repos_namespace: None,
+        watched_namespace: options.namespace.clone(),
+        metrics: context.metrics.access.clone(),
+        ..options.access.clone()
+    };
+    let reviews = ClusterReviews::new(client.clone(), ListedResource::Releases);
+    Some(ReleaseReader {
+        releases: releases.clone(),
+        access: Access::new(access, Arc::new(reviews)),
+    })
 }
 
 /// Returns the URL of the catalog's page.

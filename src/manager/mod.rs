@@ -9,6 +9,7 @@ pub mod gc;
 mod health;
 mod leader;
 pub mod once;
+mod releases;
 mod run_catalog;
 pub mod serve;
 pub mod setup;
@@ -31,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 use crate::budget::Budgets;
 use crate::catalog::Catalog;
 use crate::controllers::{application, apprepository, oam};
+use crate::releases::metrics::ReleaseMetrics;
 use crate::runtime::kube_client::{ConnectOptions, connect};
 use crate::server::{Authorize, HealthCheck, Info, ListenAddress, LogFilter, ProcessMetrics};
 use crate::trace::SpanMetrics;
@@ -40,6 +42,7 @@ pub use debug::DebugListener;
 use health::{ProcessHealth, Served};
 use leader::Leadership;
 pub use leader::{LeaderElection, LeaseOptions, NAME as LEASE_NAME};
+pub use releases::ReleaseOptions;
 use run_catalog::RunningCatalog;
 use setup::{ManagerMetrics, Setup};
 use startup::CatalogAccess;
@@ -68,6 +71,8 @@ pub struct Options {
     pub listeners: Vec<Listener>,
     /// Serves the catalog in this process.
     pub catalog: Option<CatalogOptions>,
+    /// Watches the releases of the cluster.
+    pub releases: Option<ReleaseOptions>,
     pub debug: Option<DebugListener>,
     pub log_filter: Option<Arc<dyn LogFilter>>,
     pub spans: Option<SpanMetrics>,
@@ -139,6 +144,9 @@ pub async fn run(options: &Options, shutdown: CancellationToken) -> Result<(), E
     registry.register_collector(Box::new(ProcessMetrics));
     if let Some(spans) = &options.spans {
         spans.register(&mut registry);
+    }
+    if let Some(releases) = &options.releases {
+        registry.register_collector(Box::new(ReleaseMetrics(releases.watched.clone())));
     }
     let health = ProcessHealth::default();
     let authorize = authorize_metrics(options, &metrics).await?;
@@ -215,6 +223,7 @@ async fn start_catalog(
         budgets: options.budgets.clone(),
         requests: metrics.requests.clone(),
         metrics: CatalogMetrics::register(registry, options.budgets.metrics()),
+        releases: options.releases.as_ref().map(|releases| releases.watched.clone()),
     };
     RunningCatalog::start(catalog, context, shutdown).await.map(Some)
 }
@@ -291,6 +300,7 @@ async fn set_up_and_run(
     );
     let mut database = None;
     if let Some(repositories) = setup.repositories {
+        manager.add_leader_task(releases::task(options, &setup.context.source, &repositories));
         let controller = repositories
             .parts
             .into_controller(&setup.context, &repositories.options);

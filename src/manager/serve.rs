@@ -50,6 +50,8 @@ pub async fn run(options: &ServeOptions, shutdown: CancellationToken) -> Result<
         budgets: options.budgets.clone(),
         requests: RequestMetrics::register(&mut registry, budgets.of("api_requests", 0)),
         metrics: CatalogMetrics::register(&mut registry, budgets),
+        // This process has no right to read them.
+        releases: None,
     };
     let is_loaded = Arc::new(AtomicBool::new(false));
     let has_snapshot = Arc::clone(&is_loaded);

@@ -61,6 +61,10 @@ impl Manager {
         self.has_synced.push(controller.has_synced);
     }
 
+    pub(super) fn add_leader_task(&mut self, task: Option<Task>) {
+        self.leader_tasks.extend(task);
+    }
+
     /// Takes the servers, which outlive the work.
     pub(super) fn take_servers(&mut self) -> Vec<Serve> {
         std::mem::take(&mut self.servers)

@@ -10,7 +10,10 @@
 
 pub mod cluster;
 mod judge;
+pub mod metrics;
 mod payload;
+pub mod watch;
+pub mod watched;
 
 use std::fmt;
 use std::str::FromStr;

@@ -7,7 +7,8 @@
 //!                       namespaces                       ├► helm ─► index.yaml, archives
 //!                                                        ├► pages
 //!  catalog ── row of a chart, or of its files ─► rows ─────┤
-//!  API server ── objects that the caller may read ─► cluster ┘
+//!  API server ── objects that the caller may read ─► cluster ┤
+//!  watched releases of this process ─► releases ────────────┘
 //! ```
 
 pub mod access;
@@ -22,6 +23,7 @@ pub mod metrics;
 pub mod outdated;
 mod pages;
 mod problem;
+pub mod releases;
 mod reload;
 mod repository;
 mod respond;

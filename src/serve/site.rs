@@ -10,7 +10,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use serde::Serialize;
 
-use super::access::{Access, AccessError, Caller, CallerToken, Session, Sessions};
+use super::access::{Access, AccessError, Caller, CallerToken, ListedResource, Session, Sessions};
 use super::api;
 use super::cluster::ClusterReader;
 use super::helm::{self, Helm, HelmOptions};
@@ -19,6 +19,7 @@ use super::live::{Live, Loaded, View};
 use super::metrics::ServeMetrics;
 use super::pages;
 use super::problem::Problem;
+use super::releases::{self, ReleaseReader};
 use super::rows::Rows;
 use super::snapshot::Repository;
 use crate::api::NamespacedName;
@@ -38,6 +39,8 @@ pub struct SiteOptions {
     pub helm: HelmOptions,
     /// Reads Applications. `None` without an API server.
     pub cluster: Option<ClusterReader>,
+    /// `None` unless this process watches releases.
+    pub releases: Option<ReleaseReader>,
     /// Memory and CPU permits of rows and renderings.
     pub budgets: Budgets,
 }
@@ -76,7 +79,10 @@ impl Site {
         let path = format!("{}/api/v1", self.prefix());
         let sessions = from_fn_with_state(self.clone(), accept_session);
         Router::new()
-            .nest(&path, api::routes().route_layer(sessions.clone()))
+            .nest(
+                &path,
+                api::routes().merge(releases::routes()).route_layer(sessions.clone()),
+            )
             .nest(&format!("{}/helm", self.prefix()), helm::routes())
             .merge(at(self.prefix(), helm::hub_routes()))
             .merge(pages::routes(&self).route_layer(sessions))
@@ -158,7 +164,11 @@ impl Site {
         self.0.options.cluster.as_ref()
     }
 
-    fn count_unknown_token(&self, error: Option<&AccessError>) {
+    pub(super) fn releases(&self) -> Option<&ReleaseReader> {
+        self.0.options.releases.as_ref()
+    }
+
+    pub(super) fn count_unknown_token(&self, error: Option<&AccessError>) {
         if matches!(error, Some(AccessError::TooMany { .. })) {
             self.metrics().limits.count(Limit::UnknownTokens);
         }
@@ -185,6 +195,7 @@ impl Site {
             // Alike for one that does not exist.
             Some(namespace) if !caller.namespaces.contains(namespace) => Err(Problem::from(AccessError::Forbidden {
                 user: caller.user.unwrap_or_default(),
+                resource: ListedResource::AppRepositories,
                 namespace: Some(namespace.to_owned()),
             })),
             _ => Ok(Visit {

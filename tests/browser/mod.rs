@@ -11,6 +11,7 @@ mod events;
 mod hostile;
 mod keyboard;
 mod layout;
+mod outdated;
 mod search;
 mod sign_in;
 mod webdriver;

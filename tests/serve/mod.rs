@@ -4,7 +4,7 @@ pub(crate) mod access;
 mod applications;
 mod charts;
 mod compare;
-mod document;
+pub(crate) mod document;
 mod faults;
 mod files;
 mod helm;

@@ -12,6 +12,9 @@
 {{- if and (include "portolan.jobs" .) (not (and .Values.database.url .Values.database.passwordSecret.name)) -}}
 {{- fail "syncs as Jobs need Postgres: set database.url and database.passwordSecret, because Jobs get the password by reference" -}}
 {{- end -}}
+{{- if and .Values.releases.enabled (include "portolan.oamOnly" .) -}}
+{{- fail "releases.enabled compares releases with a catalog, which --controllers=oam has not; set releases.enabled=false" -}}
+{{- end -}}
 {{- if and .Values.metrics.podMonitor.enabled .Values.metrics.serviceMonitor.enabled -}}
 {{- fail "metrics.podMonitor and metrics.serviceMonitor are both enabled, so that each pod would be scraped twice; enable one of them" -}}
 {{- end -}}

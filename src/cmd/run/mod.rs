@@ -137,6 +137,10 @@ pub struct Run {
     pub serve: Option<String>,
     #[command(flatten)]
     pub catalog: ServeFlags,
+    /// Watch the releases of Helm, Flux and Argo CD, for the metric portolan_release_outdated, and with --serve for the page /outdated
+    /// and the API; requires permission to get, list and watch Secrets and ConfigMaps
+    #[arg(long, help_heading = "Catalog")]
+    pub releases: bool,
     #[command(flatten)]
     pub service: ServiceFlags,
     #[command(flatten)]

@@ -35,6 +35,7 @@ impl Run {
         Ok(Options {
             source: self.source()?,
             catalog: self.catalog_server(apprepository.as_ref())?,
+            releases: self.releases(apprepository.as_ref())?,
             apprepository,
             application,
             oam,
@@ -59,6 +60,7 @@ impl Run {
         let flags = [
             ("--enable-leader-election", self.has_leader_election()),
             ("--metrics-auth", self.service.metrics_auth),
+            ("--releases", self.releases),
         ];
         match flags.into_iter().find(|(_, is_set)| *is_set) {
             None => Ok(()),

@@ -6,7 +6,8 @@ use crate::cmd::flags::non_empty;
 use crate::cmd::flags::serve::{ServeContext, fixed_address};
 use crate::controllers::apprepository;
 use crate::manager::archives::ArchiveOptions;
-use crate::manager::{CatalogAddress, CatalogOptions};
+use crate::manager::{CatalogAddress, CatalogOptions, ReleaseOptions};
+use crate::releases::watched::WatchedReleases;
 
 impl Run {
     pub(super) fn serves_catalog(&self) -> bool {
@@ -52,6 +53,27 @@ impl Run {
             has_manifests: self.manifests.is_some(),
         };
         self.catalog.options(context).map(Some)
+    }
+
+    /// Returns the options of the watch of releases, which are compared with the catalog.
+    pub(super) fn releases(
+        &self,
+        apprepository: Option<&apprepository::Options>,
+    ) -> Result<Option<ReleaseOptions>, Error> {
+        if !self.releases || self.syncing.once {
+            return Ok(None);
+        }
+        let Some(apprepository) = apprepository else {
+            return Err(Error::Usage(format!(
+                "--releases requires {} in --controllers, which fills the catalog",
+                apprepository::NAME
+            )));
+        };
+        Ok(Some(ReleaseOptions {
+            namespace: apprepository.namespace.clone(),
+            global_namespace: non_empty(self.global_repos_namespace.as_deref()).map(str::to_owned),
+            watched: WatchedReleases::default(),
+        }))
     }
 
     /// Archives are fetched as for an import.
@@ -151,6 +173,25 @@ mod tests {
             &["--anonymous=*", "--manifests=."],
         ] {
             assert!(matches!(catalog(refused), Err(Error::Usage(_))), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn releases_are_watched_in_a_cluster_only_and_only_with_the_flag() {
+        let releases = |flags: &[&str]| {
+            let arguments = ["test", "--apiserver=http://x"].iter().chain(flags);
+            let options = Test::try_parse_from(arguments).unwrap().run.options();
+            options.map(|options| options.releases.map(|releases| releases.namespace))
+        };
+        assert_eq!(releases(&[]).unwrap(), None);
+        assert_eq!(releases(&["--releases"]).unwrap(), Some(None));
+        let of_namespace = releases(&["--releases", "--watch-namespace=sea"]).unwrap();
+        assert_eq!(of_namespace, Some(Some("sea".to_owned())));
+        for refused in [
+            &["--releases", "--manifests=."][..],
+            &["--releases", "--controllers=application"],
+        ] {
+            assert!(matches!(releases(refused), Err(Error::Usage(_))), "{refused:?}");
         }
     }
 

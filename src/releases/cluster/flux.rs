@@ -144,7 +144,16 @@ impl FluxObjects {
     }
 
     /// Joins the releases of Helm, and adds those whose record can't be read.
-    pub(super) fn add_to(self, releases: &mut Vec<Release>) {
+    pub(super) fn add_to(&self, releases: &mut Vec<Release>) {
+        self.join(releases, |_, _| true);
+    }
+
+    /// Same for many callers: the author of a HelmRelease may name records that only others may read.
+    pub(super) fn add_within_namespaces(&self, releases: &mut Vec<Release>) {
+        self.join(releases, |namespace, of_record| namespace == of_record);
+    }
+
+    fn join(&self, releases: &mut Vec<Release>, may_join: fn(&str, &str) -> bool) {
         let urls = self.urls();
         let key = |release: &Release| (release.namespace.clone(), release.name.clone());
         let mut stored: BTreeMap<_, usize> = releases
@@ -158,8 +167,10 @@ impl FluxObjects {
             let url = reference.as_ref().and_then(|reference| urls.get(reference).cloned());
             let is_oci = reference.as_ref().is_some_and(|(kind, _)| kind == "OCIRepository");
             referenced.extend(reference);
-            let joined = stored
-                .remove(&object.stored_release())
+            let record = Some(object.stored_release());
+            let record = record.filter(|(namespace, _)| may_join(&object.metadata.namespace, namespace));
+            let joined = record
+                .and_then(|record| stored.remove(&record))
                 .and_then(|index| releases.get_mut(index));
             match joined {
                 Some(release) => object.join(release, url, is_oci),
@@ -359,6 +370,23 @@ mod tests {
         );
         assert_eq!(site.chart.home.as_deref(), Some("https://home.example"));
         assert_eq!(releases[1], stored("kept", "other", "1.0.0"));
+    }
+
+    #[test]
+    fn a_helm_release_joins_no_record_of_another_namespace_where_many_see_it() {
+        let object = json!({
+            "metadata": { "namespace": "team", "name": "web" },
+            "spec": { "chart": chart_of("HelmRepository", "up"), "storageNamespace": "others", "releaseName": "web" },
+        });
+        let own = json!({
+            "metadata": { "namespace": "team", "name": "own" }, "spec": { "chart": chart_of("HelmRepository", "up") },
+        });
+        let url = repository("up", "https://charts.example");
+        let mut releases = vec![stored("others", "web", "1.0.0"), stored("team", "own", "1.0.0")];
+        flux(&json!([object, own]), &json!([url]), &json!([])).add_within_namespaces(&mut releases);
+        assert_eq!(releases.len(), 2);
+        assert_eq!(releases[0], stored("others", "web", "1.0.0"));
+        assert_eq!(releases[1].kind, ReleaseKind::HelmRelease);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Reads the releases of a cluster: Helm's own, and those of Flux and Argo CD. Those of KubeVela are objects of Flux.
 
 mod argo;
+mod declared;
 mod flux;
 mod reader;
 mod stored;
@@ -17,6 +18,7 @@ use url::Url;
 use super::Release;
 use crate::runtime::kube_client::ApiError;
 use crate::text::public_url;
+pub use declared::Declared;
 use flux::FluxObjects;
 use reader::Reader;
 

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use super::credentials::time_to_expiry;
 use super::identity::{Identity, REFUSED_TTL, TTL};
 use super::reviewer::{Reviewer, Reviews, Turn};
-use super::{AccessError, AccessOptions, Caller, Limits, Visible};
+use super::{AccessError, AccessOptions, Caller, Limits, ListedResource, Visible};
 use crate::serve::limits::{ClientAddress, MAX_RATES, RateTable};
 use crate::server::tokens::{TokenCache, TokenDigest};
 use crate::text::sanitize;
@@ -27,6 +27,7 @@ const UNKNOWN_RETRY_AFTER: u64 = 1;
 type Reviewed = Option<Arc<Identity>>;
 
 pub(super) struct Callers {
+    resource: ListedResource,
     anonymous: Visible,
     global_repos_namespace: Option<String>,
     watched_namespace: Option<String>,
@@ -44,6 +45,7 @@ impl Callers {
         let limits = options.limits;
         let unknown = limits.unknown_tokens_per_second;
         Self {
+            resource: options.resource,
             anonymous: options.anonymous,
             global_repos_namespace: options.global_repos_namespace,
             watched_namespace: options.watched_namespace,
@@ -71,6 +73,7 @@ impl Callers {
             Some(named) => {
                 return Err(AccessError::Forbidden {
                     user: identity.name().to_owned(),
+                    resource: self.resource,
                     namespace: Some(sanitize(named)),
                 });
             }
@@ -177,7 +180,7 @@ impl Callers {
         self.identities.store_valid(digest, Some(Arc::clone(identity)), ttl);
     }
 
-    /// Returns all visible namespaces of those with repositories.
+    /// Returns all visible namespaces of those with objects of the resource.
     async fn visible(&self, identity: &Identity, namespaces: &[String]) -> Result<Arc<BTreeSet<String>>, AccessError> {
         if let Some(visible) = identity.visible() {
             return Ok(visible);
@@ -186,6 +189,7 @@ impl Callers {
         if due.len() > self.limits.namespaces {
             return Err(AccessError::Forbidden {
                 user: identity.name().to_owned(),
+                resource: self.resource,
                 namespace: None,
             });
         }

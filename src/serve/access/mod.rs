@@ -1,4 +1,4 @@
-//! Access to the catalog: callers see the namespaces in which they may list AppRepositories.
+//! Access to the catalog: callers see the namespaces in which they may list AppRepositories, or releases.
 //!
 //! ```text
 //!  request ─► Hosts ─► Credentials ─► Callers (cache) ─► Reviewer (limits) ─► Reviews (API server)
@@ -24,7 +24,7 @@ use axum::http::HeaderMap;
 use tokio::time::timeout;
 
 use callers::Callers;
-pub use cluster::ClusterReviews;
+pub use cluster::{ClusterReviews, ListedResource};
 pub(super) use credentials::CallerToken;
 use credentials::Credentials;
 use hosts::Hosts;
@@ -44,7 +44,7 @@ const UNAVAILABLE: AccessError = AccessError::Unavailable {
     retry_after: RETRY_AFTER,
 };
 
-/// The caller, and the namespaces in which the caller may list AppRepositories.
+/// The caller, and the namespaces in which the caller may list the resource.
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// `None`: anonymous.
@@ -86,7 +86,7 @@ impl Visible {
         }
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::All => false,
             Self::Only(namespaces) => namespaces.is_empty(),
@@ -103,8 +103,12 @@ pub enum AccessError {
     #[error("a valid token is required, as bearer token or as the password of Basic credentials")]
     Unauthenticated,
     /// Without a namespace: the caller may not list in all of them, and there are too many to review each.
-    #[error("{}", forbidden(.user, .namespace.as_deref()))]
-    Forbidden { user: String, namespace: Option<String> },
+    #[error("{}", forbidden(.user, *.resource, .namespace.as_deref()))]
+    Forbidden {
+        user: String,
+        resource: ListedResource,
+        namespace: Option<String>,
+    },
     #[error("the API server has not reviewed the token and its rights in time, try again in {retry_after}s")]
     Unavailable { retry_after: u64 },
     #[error("too many unknown tokens, try again in {retry_after}s")]
@@ -116,17 +120,17 @@ pub enum AccessError {
     ForeignHost,
 }
 
-fn forbidden(user: &str, namespace: Option<&str>) -> String {
+fn forbidden(user: &str, resource: ListedResource, namespace: Option<&str>) -> String {
     match namespace {
-        Some(namespace) => {
-            format!("user {user} may not list apprepositories.kubeapps.com in the namespace {namespace}")
-        }
-        None => format!("user {user} may not list apprepositories.kubeapps.com in all namespaces, name one of them"),
+        Some(namespace) => format!("user {user} may not list {resource} in the namespace {namespace}"),
+        None => format!("user {user} may not list {resource} in all namespaces, name one of them"),
     }
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct AccessOptions {
+    /// Callers see the namespaces in which they may list it.
+    pub resource: ListedResource,
     /// The namespaces that all callers see, without credentials too.
     pub anonymous: Visible,
     /// Visible to every authenticated caller.
@@ -200,7 +204,7 @@ impl Access {
         }
     }
 
-    /// Returns the caller of a request. `namespaces` are those with repositories.
+    /// Returns the caller of a request. `namespaces` are those with objects of the resource.
     ///
     /// With a namespace that the request names, the caller sees at most this one, or all. Others are not reviewed for it.
     ///

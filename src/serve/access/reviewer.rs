@@ -32,7 +32,7 @@ pub trait Reviews: Send + Sync {
     /// Returns the owner of a token, `None` if the token is not valid.
     fn authenticate(&self, token: String) -> BoxFuture<'_, Result<Option<User>, ReviewError>>;
 
-    /// Returns true if the user may list AppRepositories in a namespace, or in all.
+    /// Returns true if the user may list the resource in a namespace, or in all.
     fn may_list(&self, user: &User, namespace: Option<&str>) -> BoxFuture<'_, Result<bool, ReviewError>>;
 }
 

@@ -77,7 +77,7 @@ fn advice(problem: &Problem) -> &'static str {
         StatusCode::BAD_REQUEST => "Correct the address, or start again from the catalog.",
         StatusCode::UNAUTHORIZED => "Sign in with a token of the cluster.",
         StatusCode::FORBIDDEN => {
-            "Ask an administrator for the right to list AppRepositories, which the role view of Portolan's chart grants. \
+            "Ask an administrator for this right, which the role view of Portolan's chart grants. \
              A new right applies within a minute."
         }
         StatusCode::NOT_FOUND => "It may have been removed, or the address has a typing error. Search the catalog.",

@@ -19,6 +19,8 @@ pub(super) struct Frame {
     pub(super) can_sign_out: bool,
     /// There is a cluster with Applications.
     pub(super) has_applications: bool,
+    /// This process watches releases.
+    pub(super) has_releases: bool,
     /// Paths below the prefix.
     pub(super) css: &'static str,
     pub(super) script: &'static str,
@@ -26,7 +28,7 @@ pub(super) struct Frame {
     pub(super) query: String,
     /// Says how old the content is, while the database can't be read.
     pub(super) stale: Option<String>,
-    /// The entry of the navigation: `catalog`, `repositories`, `applications`, `help` or `login`; empty for none.
+    /// The entry of the navigation: `catalog`, `repositories`, `applications`, `outdated`, `help` or `login`; empty for none.
     pub(super) current: &'static str,
 }
 
@@ -51,6 +53,7 @@ impl Frame {
             can_sign_in: false,
             can_sign_out: false,
             has_applications: site.cluster().is_some(),
+            has_releases: site.releases().is_some(),
             css: assets::STYLE.path(),
             script: assets::SCRIPT.path(),
             query: String::new(),

@@ -14,6 +14,7 @@ mod frame;
 mod help;
 mod links;
 mod login;
+mod outdated;
 mod repositories;
 mod shown;
 
@@ -48,6 +49,7 @@ pub(super) fn routes(site: &Site) -> Router<Site> {
     let below = Router::new()
         .route("/repositories", get(repositories::list))
         .route("/repositories/{namespace}/{repository}", get(repositories::show))
+        .route("/outdated", get(outdated::list))
         .route("/help", get(help::show))
         .route("/assets/{file}", get(assets::show))
         .route("/robots.txt", get(assets::robots))

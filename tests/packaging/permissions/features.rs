@@ -1,6 +1,8 @@
 //! Permissions of leader election, shards and Jobs, and those of users.
 
-use super::{KUBE_VERSION, chart, documents, expected, helm_output, permissions, read_shards, rule, with};
+use super::{
+    KUBE_VERSION, SERVE, chart, documents, expected, helm_output, permissions, permissions_of, read_shards, rule, with,
+};
 
 #[tokio::test]
 async fn leader_election_adds_permissions_on_leases_in_the_namespace_of_the_release() {
@@ -27,6 +29,39 @@ async fn leader_election_adds_permissions_on_leases_in_the_namespace_of_the_rele
     ] {
         assert_eq!(permissions(&[settings]).await, *expected, "{settings}");
     }
+}
+
+#[tokio::test]
+async fn releases_add_rights_to_secrets_and_config_maps_of_the_watched_namespaces_and_a_right_of_users() {
+    let releases = [
+        "secrets configmaps: get list watch",
+        "helmreleases: list watch",
+        "helmrepositories ocirepositories: list watch",
+        "applications: list watch",
+    ];
+    for (settings, role) in [
+        ("--set=releases.enabled=true", "sea:portolan in everywhere"),
+        ("--set=releases.enabled=true,watchNamespace=team", "portolan in team"),
+    ] {
+        let all = permissions(&[settings]).await;
+        let definitions = "customresourcedefinitions: list watch";
+        assert_eq!(all["sea:portolan:origin in everywhere"][1], definitions);
+        assert_eq!(all[role], [&with("secrets: get")[..], &releases].concat(), "{settings}");
+    }
+    // A Deployment that serves gets none.
+    let postgres = "--set=releases.enabled=true,serve.enabled=true,database.existingSecret=postgres";
+    let serving = permissions_of(SERVE, &[postgres]).await;
+    assert!(!format!("{serving:?}").contains("secrets"), "{serving:?}");
+
+    let arguments = [
+        "template",
+        "portolan",
+        &chart(),
+        KUBE_VERSION,
+        "--set=releases.enabled=true",
+    ];
+    let roles = helm_output(&[&arguments[..], &["--show-only=templates/user-roles.yaml"]].concat()).await;
+    assert_eq!(rule(&documents(&roles)[0]["rules"][1]), "releases: list");
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ async fn repositories_and_applications_need_exactly_the_granted_rights() {
     let namespace = restricted_namespace().await;
     let settings = format!(
         "--set=watchNamespace={},kubeappsNamespace={namespace},watchSecrets=true,adoptKubeapps=true,metrics.auth=true,\
-         leaderElection.enabled=true,applications.enabled=true",
+         leaderElection.enabled=true,applications.enabled=true,releases.enabled=true",
         world.namespace
     );
     install_in(&namespace, &[&settings]).await;
@@ -42,13 +42,18 @@ async fn repositories_and_applications_need_exactly_the_granted_rights() {
 
     repositories(&world, &namespace).await;
     applications(&world).await;
+    releases(&world).await;
     read_metrics(&portolan).await;
     // API servers that guard owner references require this right, and nothing is written.
     let is_guard = |grant: &Grant| grant.resource == "app.k8s.io/applications/finalizers";
     // Events of Kubeapps' namespace are those of garbage collection, which the story of Jobs has.
     let is_collection =
         |grant: &Grant| grant.resource == "events.k8s.io/events" && grant.namespace.as_ref() == Some(&namespace);
-    compare(&namespace, &proxy, |grant| is_guard(grant) || is_collection(grant)).await;
+    // Read where they are installed.
+    let is_of_others =
+        |grant: &Grant| grant.resource.contains("toolkit.fluxcd.io/") || grant.resource.starts_with("argoproj.io/");
+    let is_unused = |grant: &Grant| is_guard(grant) || is_collection(grant) || is_of_others(grant);
+    compare(&namespace, &proxy, is_unused).await;
 }
 
 fn is_component_write(request: &ApiRequest) -> bool {
@@ -91,6 +96,22 @@ async fn applications(world: &World) {
     let file = directory.write("shop.yaml", SHOP).display().to_string();
     let apply = ["apply", "--namespace", &world.namespace, "-f", &file];
     control_plane().await.kubectl(&apply).await;
+}
+
+/// Creates a release in each kind of object. Their content does not matter.
+async fn releases(world: &World) {
+    let directory = ScratchDir::new("releases");
+    for kind in ["Secret", "ConfigMap"] {
+        let labels = json!({ "owner": "helm", "status": "deployed" });
+        let metadata = json!({ "name": "sh.helm.release.v1.web.v1", "labels": labels });
+        let object = json!({ "apiVersion": "v1", "kind": kind, "metadata": metadata });
+        let file = directory
+            .write(&format!("{kind}.json"), object.to_string())
+            .display()
+            .to_string();
+        let apply = ["apply", "--namespace", &world.namespace, "-f", &file];
+        control_plane().await.kubectl(&apply).await;
+    }
 }
 
 /// Reads the metrics with a token, which Portolan lets the API server review.

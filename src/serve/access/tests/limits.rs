@@ -92,8 +92,12 @@ async fn among_too_many_namespaces_only_the_named_one_is_reviewed() {
     site.cluster.allow("root", &["*"]);
     let namespaces = many(501);
     let error = site.ask_of("jane", &namespaces, None).await.unwrap_err();
-    let (user, namespace) = ("jane".to_owned(), None);
-    assert_eq!(error, AccessError::Forbidden { user, namespace });
+    let forbidden = AccessError::Forbidden {
+        user: "jane".to_owned(),
+        resource: ListedResource::AppRepositories,
+        namespace: None,
+    };
+    assert_eq!(error, forbidden);
     assert_eq!(
         site.ask_of("jane", &namespaces, Some("team-7")).await,
         list(&["team-7"])

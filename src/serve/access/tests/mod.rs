@@ -137,6 +137,7 @@ fn list(namespaces: &[&str]) -> Result<Vec<String>, AccessError> {
 fn forbidden_in(user: &str, namespace: &str) -> Result<Vec<String>, AccessError> {
     Err(AccessError::Forbidden {
         user: user.to_owned(),
+        resource: ListedResource::AppRepositories,
         namespace: Some(namespace.to_owned()),
     })
 }
