@@ -35,6 +35,7 @@ pub struct Record {
     pub baseline: Option<Baseline>,
     pub refused: Option<Refused>,
     pub handled: Handled,
+    pub poll: Poll,
     pub schedule: Option<String>,
     pub last_attempt: Option<Timestamp>,
     pub last_success: Option<Timestamp>,
@@ -82,6 +83,21 @@ pub struct Handled {
     pub last: Option<String>,
 }
 
+/// The last handled request of a conditional sync.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Poll {
+    pub at: Option<String>,
+    /// A sync since the request changed charts.
+    pub has_found: bool,
+}
+
+impl Poll {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RecordState {
@@ -122,6 +138,9 @@ struct Details {
     baseline: Option<Baseline>,
     refused: Option<Refused>,
     handled: Handled,
+    /// Earlier releases can read records without it.
+    #[serde(skip_serializing_if = "Poll::is_default")]
+    poll: Poll,
     schedule: Option<String>,
     state: RecordState,
     last_sync: Option<serde_json::Value>,
@@ -135,6 +154,7 @@ impl Details {
             baseline: record.baseline,
             refused: record.refused.clone(),
             handled: record.handled.clone(),
+            poll: record.poll.clone(),
             schedule: record.schedule.clone(),
             state,
             last_sync: record.last_sync.clone(),
@@ -197,6 +217,7 @@ impl TryFrom<RecordRow> for Record {
             baseline: details.baseline,
             refused: details.refused,
             handled: details.handled,
+            poll: details.poll,
             schedule: details.schedule,
             last_attempt: parse_time(row.last_attempt.as_deref()),
             last_success: parse_time(row.last_success.as_deref()),

@@ -9,7 +9,7 @@ use super::{DecodedRows, Remaining, Retain, SyncerRun, spool_error};
 use crate::api::LastSync;
 use crate::catalog::{CommitSummary, ErrorKind, HistoryEntry, Record, RecordState, Refused, Retention, SyncCommit};
 use crate::controllers::apprepository::decision::{
-    SyncMode, handled, is_partial, partial_digest, retry_at, slow_syncs,
+    SyncMode, handled, handled_poll, is_partial, partial_digest, retry_at, slow_syncs,
 };
 use crate::controllers::apprepository::sync_summary::{
     SyncCounts, changes, last_sync, last_sync_of, ready_message, unless_quiet, with_earlier,
@@ -220,6 +220,7 @@ impl SyncerRun<'_> {
         record.url.clone_from(&spec.url);
         record.kind = spec.kind.as_str().to_owned();
         record.handled = handled(spec, &record.handled);
+        record.poll = handled_poll(spec, &record.poll);
         record.schedule = spec.schedule.clone().or(record.schedule);
         record.last_attempt = Some(*started);
         record
@@ -279,6 +280,7 @@ struct CommitResult {
 
 impl CommitResult {
     fn complete(&self, committed: &CommitSummary, record: &mut Record) {
+        record.poll.has_found |= committed.is_change();
         let new = last_sync(&self.summary, &self.counts, committed, self.started);
         let mut last_sync = match last_sync_of(&self.before) {
             Some(earlier) if is_partial(&self.before) => with_earlier(new, &earlier),
