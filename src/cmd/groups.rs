@@ -25,6 +25,7 @@ pub(super) const GROUPS: [CommandGroup; 5] = [
             "search",
             "show",
             "serve",
+            "receiver",
             "resync",
             "sync",
             "delete",

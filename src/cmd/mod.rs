@@ -16,6 +16,7 @@ mod install;
 mod logging;
 mod man;
 mod output;
+mod receiver;
 pub mod reference;
 mod resync;
 mod run;
@@ -66,6 +67,7 @@ enum Command {
     Search(search::Search),
     Show(show::Show),
     Serve(Box<serve::Serve>),
+    Receiver(receiver::Receiver),
     Resync(resync::Resync),
     Apps(applications::Apps),
     Vela(vela::Vela),
@@ -179,8 +181,8 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Err
 impl Cli {
     fn execute(self) -> Result<(), Error> {
         use Command::{
-            Apps, Catalog, Cluster, Completion, Crds, Debug, Delete, Doctor, Gc, History, InvalidateCache, Man, Resync,
-            Run, Search, Serve, Show, Status, Sync, Uninstall, Vela,
+            Apps, Catalog, Cluster, Completion, Crds, Debug, Delete, Doctor, Gc, History, InvalidateCache, Man,
+            Receiver, Resync, Run, Search, Serve, Show, Status, Sync, Uninstall, Vela,
         };
         let is_query = !matches!(
             self.command,
@@ -207,6 +209,7 @@ impl Cli {
             Search(command) => block_on(command.execute()),
             Show(command) => block_on(command.execute()),
             Serve(command) => block_on(command.execute()),
+            Receiver(command) => block_on(command.execute()),
             Resync(command) => block_on(command.execute()),
             Apps(command) => block_on(command.execute()),
             Vela(command) => block_on(command.execute()),

@@ -14,6 +14,7 @@ pub mod access;
 mod api;
 pub mod cluster;
 pub mod helm;
+pub mod hooks;
 pub mod limits;
 mod links;
 pub mod live;
