@@ -8,6 +8,7 @@
 //! It has no catalog and no state that a restart loses: the sender of a request without a response repeats it.
 
 mod cluster;
+mod event;
 mod metrics;
 mod namespace;
 mod poll;
@@ -37,6 +38,7 @@ pub use cluster::ClusterObjects;
 pub use metrics::HookMetrics;
 use namespace::{Entry, Namespace};
 pub use receiver::{Receiver, ReceiverError};
+use signature::Mismatch;
 
 use super::limits::{ClientAddress, MAX_RATES, RateTable, TrustedProxies};
 use crate::api::{NamespacedName, is_object_name};
@@ -171,10 +173,8 @@ impl Inner {
         };
         let entry = self.find(namespace, name, key, address).await?;
         namespace.check_rate().map_err(|_| Refusal::TooMany)?;
-        if let Err(mismatch) = self.verify(&entry.receiver, name, &parts, body).await? {
-            self.check_guess(address)?;
-            tracing::info!(repository = %name, "refused a request to a receiver: {mismatch}");
-            return Err(Refusal::Unknown);
+        if !self.verify(&entry.receiver, name, address, &parts, body).await? {
+            return Ok(());
         }
         let polled = entry.poll.request(&*self.objects, name).await;
         polled.map_err(|error| {
@@ -226,17 +226,17 @@ impl Inner {
             .ok_or(Refusal::Unknown)
     }
 
-    /// Verifies what the headers tell before the body is read.
+    /// Verifies the sender, by the headers before the body is read. Returns false for an event that changes no chart.
     async fn verify(
         &self,
         receiver: &Receiver,
         name: &NamespacedName,
+        address: ClientAddress,
         parts: &Parts,
         body: Body,
-    ) -> Result<Result<(), signature::Mismatch>, Refusal> {
-        if let Err(mismatch) = receiver.verify_headers(&parts.headers) {
-            return Ok(Err(mismatch));
-        }
+    ) -> Result<bool, Refusal> {
+        let mismatched = |mismatch| self.mismatched(name, address, mismatch);
+        receiver.verify_headers(&parts.headers).map_err(mismatched)?;
         let length = parts.headers.get(header::CONTENT_LENGTH);
         let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
         if length.is_some_and(|length| length > MAX_BODY as u64) {
@@ -247,11 +247,19 @@ impl Inner {
             group: name.name.clone(),
             object: name.namespace.clone(),
         };
-        let permit = self.bodies.acquire(requester).await;
+        let _permit = self.bodies.acquire(requester).await;
         let body = to_bytes(body, MAX_BODY).await.map_err(|_| Refusal::TooLarge)?;
-        let verified = receiver.verify_body(&parts.headers, &body, Timestamp::now());
-        drop(permit);
-        Ok(verified)
+        let now = Timestamp::now();
+        receiver.verify_body(&parts.headers, &body, now).map_err(mismatched)?;
+        Ok(receiver.is_change(&body))
+    }
+
+    fn mismatched(&self, name: &NamespacedName, address: ClientAddress, mismatch: Mismatch) -> Refusal {
+        if let Err(limited) = self.check_guess(address) {
+            return limited;
+        }
+        tracing::info!(repository = %name, reason = %mismatch, "refused a request to a receiver");
+        Refusal::Unknown
     }
 }
 

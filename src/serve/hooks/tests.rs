@@ -11,7 +11,6 @@ use prometheus_client::registry::Registry;
 use rstest::rstest;
 use tower::ServiceExt;
 
-use super::signature::Mismatch;
 use super::*;
 use crate::budget::Metrics;
 
@@ -109,6 +108,31 @@ fn a_signed_webhook_of_gitlab_is_valid_for_5_minutes() {
     later[1].1 = "1614265331";
     let refused = super::tests::verify("gitlab", WEBHOOK_TOKEN, &later, WEBHOOK_BODY, 1_614_265_331);
     assert_eq!(refused, Err(Mismatch::Wrong("webhook-signature")), "the time is signed");
+}
+
+#[test]
+fn pulls_from_a_registry_are_no_changes() {
+    let receiver = |type_: &str| receiver(&name("team-a", "stable"), type_, TOKEN).unwrap();
+    let distribution = |actions: &[&str]| {
+        let events: Vec<_> = actions
+            .iter()
+            .map(|action| serde_json::json!({ "id": "1", "action": action }))
+            .collect();
+        receiver("distribution").is_change(serde_json::json!({ "events": events }).to_string().as_bytes())
+    };
+    assert!(!distribution(&["pull", "pull"]));
+    let changes: [&[&str]; 4] = [&["push"], &["pull", "push"], &["delete"], &[]];
+    for changes in changes {
+        assert!(distribution(changes), "{changes:?}");
+    }
+    let harbor = |type_: &str| {
+        let event = serde_json::json!({ "type": type_, "occur_at": 1_586_922_308, "event_data": {} });
+        receiver("harbor").is_change(event.to_string().as_bytes())
+    };
+    assert!(harbor("PUSH_ARTIFACT") && harbor("harbor.artifact.pushed") && harbor("DELETE_ARTIFACT"));
+    assert!(!harbor("PULL_ARTIFACT") && !harbor("harbor.artifact.pulled"));
+    assert!(receiver("harbor").is_change(b"no JSON"));
+    assert!(receiver("generic").is_change(br#"{ "type": "PULL_ARTIFACT" }"#));
 }
 
 #[test]
