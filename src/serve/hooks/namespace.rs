@@ -81,8 +81,9 @@ impl Namespace {
         let poll = receivers.remove(name).map(|before| Arc::clone(&before.poll));
         if receivers.len() >= self.max_receivers {
             let oldest = receivers.iter().min_by_key(|(_, entry)| entry.read);
-            let oldest = oldest.map(|(name, _)| name.clone());
-            oldest.and_then(|name| receivers.remove(&name));
+            if let Some(name) = oldest.map(|(name, _)| name.clone()) {
+                receivers.remove(&name);
+            }
         }
         let entry = Arc::new(Entry {
             receiver,
