@@ -172,7 +172,6 @@ impl Inner {
             return Err(Refusal::Unknown);
         };
         let entry = self.find(namespace, name, key, address).await?;
-        namespace.check_rate().map_err(|_| Refusal::TooMany)?;
         if !self.verify(&entry.receiver, name, address, &parts, body).await? {
             return Ok(());
         }
@@ -207,8 +206,12 @@ impl Inner {
     ) -> Result<Arc<Entry>, Refusal> {
         let known = namespace.get(&name.name);
         match known.filter(|entry| entry.receiver.has_key(key)) {
-            Some(entry) if entry.is_fresh() => return Ok(entry),
-            Some(_) => {}
+            Some(entry) => {
+                namespace.check_rate().map_err(|_| Refusal::TooMany)?;
+                if entry.is_fresh() {
+                    return Ok(entry);
+                }
+            }
             None => {
                 self.check_guess(address)?;
                 let checked = namespace.check_guess().and_then(|()| self.guesses.check(()));
