@@ -20,6 +20,7 @@ mod files;
 mod filter;
 mod fuzz;
 mod harness;
+mod hooks;
 mod isolation;
 mod jobs;
 mod lease;

@@ -41,6 +41,13 @@ pub const REQUESTED_AT: &str = "apprepositories.kubeapps.com/requested-at";
 /// Annotation: like [`REQUESTED_AT`], with the name used by Flux.
 pub const FLUX_REQUESTED_AT: &str = "reconcile.fluxcd.io/requestedAt";
 
+/// Annotation: a new value requests a conditional sync. An RFC 3339 time also requests later looks, see
+/// `controllers::apprepository::decision`.
+pub const POLL_AT: &str = "portolan.dev/poll-at";
+
+/// Annotation: the Secret with the type and token of the receiver of the repository.
+pub const RECEIVER: &str = "portolan.dev/receiver";
+
 /// Annotation: `"true"` suspends syncs, for clusters where Kubeapps' CRD prunes `spec.suspend`.
 pub const SUSPEND: &str = "apprepositories.kubeapps.com/suspend";
 

@@ -35,6 +35,7 @@ pub struct Record {
     pub baseline: Option<Baseline>,
     pub refused: Option<Refused>,
     pub handled: Handled,
+    pub poll: Poll,
     pub schedule: Option<String>,
     pub last_attempt: Option<Timestamp>,
     pub last_success: Option<Timestamp>,
@@ -80,6 +81,21 @@ pub struct Handled {
     pub requested_at: Option<String>,
     pub flux_requested_at: Option<String>,
     pub last: Option<String>,
+}
+
+/// The last handled request of a conditional sync.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Poll {
+    pub at: Option<String>,
+    /// A sync since the request changed charts.
+    pub has_found: bool,
+}
+
+impl Poll {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,6 +146,9 @@ struct Details {
     baseline: Option<Baseline>,
     refused: Option<Refused>,
     handled: Handled,
+    /// Earlier releases can read records without it.
+    #[serde(skip_serializing_if = "Poll::is_default")]
+    poll: Poll,
     schedule: Option<String>,
     state: RecordState,
     last_sync: Option<serde_json::Value>,
@@ -143,6 +162,7 @@ impl Details {
             baseline: record.baseline,
             refused: record.refused.clone(),
             handled: record.handled.clone(),
+            poll: record.poll.clone(),
             schedule: record.schedule.clone(),
             state,
             last_sync: record.last_sync.clone(),
@@ -205,6 +225,7 @@ impl TryFrom<RecordRow> for Record {
             baseline: details.baseline,
             refused: details.refused,
             handled: details.handled,
+            poll: details.poll,
             schedule: details.schedule,
             last_attempt: parse_time(row.last_attempt.as_deref()),
             last_success: parse_time(row.last_success.as_deref()),

@@ -26,6 +26,7 @@ pub(super) const GROUPS: [CommandGroup; 5] = [
             "show",
             "outdated",
             "serve",
+            "receiver",
             "resync",
             "sync",
             "delete",

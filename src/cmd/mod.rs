@@ -18,6 +18,7 @@ mod logging;
 mod man;
 mod outdated;
 mod output;
+mod receiver;
 pub mod reference;
 mod resync;
 mod run;
@@ -71,6 +72,7 @@ enum Command {
     Show(show::Show),
     Outdated(Box<outdated::Outdated>),
     Serve(Box<serve::Serve>),
+    Receiver(receiver::Receiver),
     Resync(resync::Resync),
     Apps(applications::Apps),
     Vela(vela::Vela),
@@ -203,7 +205,7 @@ impl Cli {
     fn execute(self) -> Result<(), Error> {
         use Command::{
             Apps, Catalog, Cluster, Completion, Crds, Debug, Delete, Doctor, Gc, History, InvalidateCache, Man,
-            Outdated, Resync, Run, Search, Serve, Show, Status, Sync, Uninstall, Vela,
+            Outdated, Receiver, Resync, Run, Search, Serve, Show, Status, Sync, Uninstall, Vela,
         };
         let is_query = !matches!(
             self.command,
@@ -231,6 +233,7 @@ impl Cli {
             Show(command) => block_on(command.execute()),
             Outdated(command) => block_on(command.execute()),
             Serve(command) => block_on(command.execute()),
+            Receiver(command) => block_on(command.execute()),
             Resync(command) => block_on(command.execute()),
             Apps(command) => block_on(command.execute()),
             Vela(command) => block_on(command.execute()),

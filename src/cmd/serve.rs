@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, FromArgMatches};
+use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
 
 use super::flags::cluster::{ClusterFlags, kubeapps_namespace};
 use super::flags::database::DatabaseFlags;
@@ -13,7 +13,7 @@ use super::flags::serve::{ServeContext, ServeFlags, fixed_address};
 use super::{Error, failed_to};
 use crate::budget::Budgets;
 use crate::manager::archives::ArchiveOptions;
-use crate::manager::serve::{self, ServeOptions};
+use crate::manager::serve::{self, ReceiverOptions, ServeOptions};
 use crate::manager::{CatalogAddress, Listener, SourceOptions, shutdown};
 use crate::server::ListenAddress;
 
@@ -28,6 +28,13 @@ const UNUSED: [&str; 4] = [
     "index_max_bytes",
 ];
 
+/// The part that `--only` serves.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServedPart {
+    /// Receivers of webhooks at /hooks, which request syncs of pushed repositories; without a catalog and a database
+    Hooks,
+}
+
 /// Serve the catalog to programs: a REST API with search, and Helm repositories
 ///
 /// It only reads the database of `portolan run`, so any number of replicas may run, also on a hot standby of Postgres. A caller
@@ -36,6 +43,9 @@ const UNUSED: [&str; 4] = [
 /// --archives=proxy, except --spool-dir.
 #[derive(Args, Debug)]
 pub struct Serve {
+    /// Serve this part alone
+    #[arg(long, value_name = "PART", value_enum)]
+    pub only: Option<ServedPart>,
     /// Address of the catalog: HOST:PORT, or :PORT for all interfaces (default: :8090; with --manifests 127.0.0.1:8090, or another
     /// free port)
     #[arg(long, value_name = "ADDRESS")]
@@ -47,7 +57,7 @@ pub struct Serve {
     /// host sees them
     #[arg(long, value_name = "DIR")]
     pub manifests: Option<PathBuf>,
-    /// Namespace whose repositories are served (default: all namespaces)
+    /// Namespace whose repositories are served (default: all namespaces); with --only=hooks a list, which is required
     #[arg(long, value_name = "NAMESPACE")]
     pub watch_namespace: Option<String>,
     /// Kubeapps' namespace of global repositories, which every caller with a valid token sees
@@ -127,12 +137,50 @@ pub(super) fn hide_other_flags(command: clap::Command) -> clap::Command {
 
 impl Serve {
     pub(super) async fn execute(self) -> Result<(), Error> {
+        let signal = || shutdown::on_signal().map_err(failed_to("listen for signals"));
+        if self.only == Some(ServedPart::Hooks) {
+            return Ok(serve::run_receivers(&self.receivers()?, signal()?).await?);
+        }
         let options = self.options()?;
         for flag in &self.unused.0 {
             tracing::warn!("{flag} has no effect on portolan serve");
         }
-        let shutdown = shutdown::on_signal().map_err(failed_to("listen for signals"))?;
-        Ok(serve::run(&options, shutdown).await?)
+        Ok(serve::run(&options, signal()?).await?)
+    }
+
+    fn receivers(&self) -> Result<ReceiverOptions, Error> {
+        if self.manifests.is_some() {
+            return Err(Error::Usage(
+                "--only=hooks requires a cluster and cannot be used with --manifests".to_owned(),
+            ));
+        }
+        let namespaces = self.watch_namespace.as_deref().unwrap_or_default().split(',');
+        let namespaces: Vec<String> = namespaces
+            .filter_map(|name| non_empty(Some(name)).map(str::to_owned))
+            .collect();
+        if namespaces.is_empty() {
+            return Err(Error::Usage(
+                "--only=hooks requires --watch-namespace: the namespaces whose repositories have receivers, separated by commas"
+                    .to_owned(),
+            ));
+        }
+        Ok(ReceiverOptions {
+            cluster: self.cluster.connect_options()?,
+            namespaces,
+            address: self.address()?,
+            trusted_proxies: self.catalog.trusted_proxies()?,
+            budgets: self.resources.budgets()?,
+            listener: self.listener(),
+        })
+    }
+
+    fn listener(&self) -> Listener {
+        Listener {
+            address: self.listen.clone(),
+            flag: "--listen",
+            has_probes: true,
+            has_metrics: true,
+        }
     }
 
     fn options(&self) -> Result<ServeOptions, Error> {
@@ -158,12 +206,7 @@ impl Serve {
             cluster_id: self.cluster_id.trim().to_owned(),
             catalog: self.catalog.options(context)?,
             budgets,
-            listener: Listener {
-                address: self.listen.clone(),
-                flag: "--listen",
-                has_probes: true,
-                has_metrics: true,
-            },
+            listener: self.listener(),
         })
     }
 
@@ -234,6 +277,26 @@ mod tests {
         let names = flags.map(|flag| flag.split('=').next().unwrap());
         assert_eq!(unused(&flags), names);
         assert_eq!(names.len(), UNUSED.len());
+    }
+
+    #[test]
+    fn receivers_need_a_cluster_and_a_list_of_namespaces() {
+        let receivers = |flags: &[&str]| {
+            let flags = Test::try_parse_from(["test", "--only=hooks"].iter().chain(flags)).unwrap();
+            flags.serve.receivers().map(|options| options.namespaces)
+        };
+        assert_eq!(
+            receivers(&["--watch-namespace=team-a, team-b,"]),
+            Ok(vec!["team-a".to_owned(), "team-b".to_owned()])
+        );
+        let refused: [&[&str]; 3] = [
+            &[],
+            &["--watch-namespace=,"],
+            &["--watch-namespace=a", "--manifests=examples"],
+        ];
+        for refused in refused {
+            assert!(matches!(receivers(refused), Err(Error::Usage(_))), "{refused:?}");
+        }
     }
 
     #[test]

@@ -375,6 +375,7 @@ fn inherit_identity(spec: &mut RepositorySpec, record: &Record) {
         resync_requests: record.handled.resync_requests.unwrap_or_default(),
         requested_at: record.handled.requested_at.clone(),
         flux_requested_at: record.handled.flux_requested_at.clone(),
+        poll_at: record.poll.at.clone(),
     };
 }
 

@@ -15,6 +15,7 @@ pub mod access;
 mod api;
 pub mod cluster;
 pub mod helm;
+pub mod hooks;
 pub mod limits;
 mod links;
 pub mod live;

@@ -1,4 +1,4 @@
-//! An AppRepository with credentials: declared, moved, synced on request; and another one that is deleted.
+//! An AppRepository with credentials: declared, moved, synced on request and after a push; and another one that is deleted.
 
 use serde_json::{Value, json};
 
@@ -13,6 +13,7 @@ pub const KINDS: [&str; 5] = [KIND, SECRET, "v1 ConfigMap", "batch/v1 CronJob", 
 
 pub const TOKEN: &str = "Bearer fair-winds";
 const REQUESTED_AT: &str = portolan::api::REQUESTED_AT;
+const POLL_AT: &str = portolan::api::POLL_AT;
 
 pub fn arguments(interruption: Option<&Interruption>) -> Vec<String> {
     // Mistakes of users are tried again by schedule.
@@ -73,6 +74,13 @@ pub async fn drive(environment: &Environment) {
             object["status"]["lastHandledReconcileAt"] == "first" && is_synced(object, 2)
         })
         .await;
+
+    let pushed = ["2.0.0", "2.1.0", "2.2.0"].map(|version| chart("web", version));
+    serve(environment, "second", &pushed);
+    // Without a time, no later looks follow, whose number depends on the interruption.
+    let push = json!({ "metadata": { "annotations": { POLL_AT: "first" } } });
+    environment.edit(KIND, "shop", push).await;
+    until_synced(environment, "shop", 3).await;
 
     environment.apply(KIND, "brief", spec(environment, "brief")).await;
     until_synced(environment, "brief", 1).await;

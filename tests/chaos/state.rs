@@ -10,7 +10,7 @@ use super::environment::Environment;
 use super::jobs::{CRON_JOB, JOB, is_garbage, latest, without_attempts};
 
 /// Fields with times, generated numbers and counts of attempts.
-const INCIDENTAL: [&str; 41] = [
+const INCIDENTAL: [&str; 42] = [
     // Objects.
     "uid",
     "resourceVersion",
@@ -54,6 +54,8 @@ const INCIDENTAL: [&str; 41] = [
     // Keyed by a random number.
     "digest_key",
     "cache_key",
+    // A sync by schedule may find a push first.
+    "hasFound",
     // Versions of Secrets.
     "credentials",
     "portolan.dev/source-versions",

@@ -1,6 +1,8 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use jiff::Timestamp;
 use kube::ResourceExt;
+use portolan::api::POLL_AT;
 use serde_json::json;
 
 use super::{Site, is_finished, stays};
@@ -238,4 +240,32 @@ async fn credentials_are_copied_for_the_pods_and_follow_their_secret() {
     world.delete("stable").await;
     world.gone("stable").await;
     assert_eq!(site.copies("stable").await, 0, "the copy is deleted");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_poll_is_a_job_and_another_one_looks_again() {
+    let site = Site::new().await;
+    let _portolan = site.portolan(&[]).await;
+    let (world, rows) = (&site.world, &site.postgres.rows);
+    site.synced("stable", &[("web", &["1.0.0"])]).await;
+    let fetched = world.server.requests("/stable/index.yaml").len();
+    world.annotate("stable", POLL_AT, &Timestamp::now().to_string()).await;
+    eventually(SOON, "the Job of the poll to end", async || {
+        let jobs = site.jobs("stable").await;
+        let finished = jobs.iter().filter(|job| is_finished(job)).count();
+        if finished >= 2 {
+            Ok(())
+        } else {
+            Err(format!("{finished}"))
+        }
+    })
+    .await;
+    world.serve("stable", index(&[("web", &["1.1.0", "1.0.0"])]));
+    // The look after 10 seconds, or on a busy machine that after a minute.
+    rows.until_charts_within(2 * SOON, &["stable/web 1.1.0 1.0.0"]).await;
+    let seen = world.server.requests("/stable/index.yaml");
+    assert!(
+        seen[fetched..].iter().all(|request| request.is_conditional()),
+        "{seen:?}"
+    );
 }

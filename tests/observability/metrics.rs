@@ -156,6 +156,7 @@ fn registered() -> BTreeSet<String> {
     let _of_serve = AccessMetrics::register(&mut registry, budget::ResourceMetrics::unregistered());
     let name = Regex::new("Descriptor \\{ name: \"([a-z_]+)\"").unwrap();
     let _requests = portolan::serve::metrics::ServeMetrics::register(&mut registry);
+    let _of_receivers = portolan::serve::hooks::HookMetrics::register(&mut registry);
     let text = format!("{registry:?}");
     let names: BTreeSet<String> = name.captures_iter(&text).map(|found| found[1].to_owned()).collect();
     assert!(names.len() > 20 && names.contains("portolan_syncs"), "{names:?}");

@@ -8,6 +8,7 @@ mod monitoring;
 pub mod operations;
 mod permissions;
 mod readme;
+mod receivers;
 mod release;
 mod rights;
 mod serve;
@@ -31,7 +32,7 @@ use crate::support::{helm, project, target_dir};
 const KUBE_VERSION: &str = "--kube-version=1.35.4";
 
 /// Settings that cover the branches of the templates.
-const SETTINGS: [&[&str]; 21] = [
+const SETTINGS: [&[&str]; 22] = [
     &[],
     &[
         "--set=oam.enabled=true,oam.definitions.install=true,oam.definitions.namespace=kube-public",
@@ -138,6 +139,14 @@ const SETTINGS: [&[&str]; 21] = [
         "--set-json=serve.affinity={\"podAntiAffinity\":{\"preferredDuringSchedulingIgnoredDuringExecution\":[]}}",
         "--set=serve.extraVolumes[0].name=ca,serve.extraVolumes[0].secret.secretName=ca",
         "--set=serve.extraVolumeMounts[0].name=ca,serve.extraVolumeMounts[0].mountPath=/etc/ca",
+    ],
+    &[
+        "--set=receivers.enabled=true,receivers.namespaces[0].name=default,receivers.namespaces[0].secrets={push}",
+        "--set=receivers.namespaces[1].name=kube-public,receivers.replicas=2,receivers.trustedProxies={10.0.0.0/8}",
+        "--set=receivers.service.port=80,receivers.service.annotations.a=b,receivers.serviceAccount.annotations.a=b",
+        "--set=metrics.serviceMonitor.enabled=true,networkPolicy.enabled=true",
+        "--set-json=networkPolicy.metricsFrom=[{\"podSelector\":{}}]",
+        "--set-json=receivers.networkPolicy.from=[{\"namespaceSelector\":{}}]",
     ],
 ];
 

@@ -36,6 +36,7 @@ pub struct Setup {
     tls: Option<(String, String, String)>,
     login: Login,
     page: Option<usize>,
+    notified: Option<(String, String)>,
 }
 
 #[derive(Default)]
@@ -73,6 +74,12 @@ impl Setup {
         self
     }
 
+    /// Sends notifications of all events to this URL, with this `Authorization` header.
+    pub fn notify(mut self, url: &str, authorization: &str) -> Self {
+        self.notified = Some((url.to_owned(), authorization.to_owned()));
+        self
+    }
+
     fn config(&self, directory: &ScratchDir, address: &str) -> Value {
         let mut config = json!({
             "version": "0.1",
@@ -101,6 +108,12 @@ impl Setup {
                 let token = json!({"realm": realm, "service": SERVICE, "issuer": ISSUER, "jwks": keys});
                 config["auth"] = json!({"token": token});
             }
+        }
+        if let Some((url, authorization)) = &self.notified {
+            config["notifications"] = json!({"endpoints": [{
+                "name": "portolan", "url": url, "headers": {"Authorization": [authorization]},
+                "timeout": "5s", "threshold": 3, "backoff": "1s",
+            }]});
         }
         if let Some(page) = self.page {
             config["tags"] = json!({"maxtags": page});

@@ -40,6 +40,7 @@
 {{- include "portolan.validatePod" . -}}
 {{- include "portolan.validateMonitoring" . -}}
 {{- include "portolan.validateServe" . -}}
+{{- include "portolan.validateReceivers" . -}}
 {{- range .Values.initialRepos -}}
 {{- include "portolan.validateRepository" (list $ .) -}}
 {{- end -}}

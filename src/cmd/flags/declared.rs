@@ -42,6 +42,9 @@ pub struct DeclaredFlags {
     /// Secrets that the news of the sync goes to: NAMESPACE/NAME, separated by commas
     #[arg(long, value_name = "SECRETS", value_delimiter = ',', requires = "uid")]
     pub news_sinks: Vec<String>,
+    /// Value of the annotation portolan.dev/poll-at that the sync handles
+    #[arg(long, value_name = "TEXT", requires = "uid")]
+    pub poll_at: Option<String>,
 }
 
 /// The reason why a Job has nothing to do.
@@ -86,7 +89,8 @@ impl DeclaredFlags {
         if let Some(spec_hash) = &self.spec_hash {
             spec.spec_hash.clone_from(spec_hash);
         }
-        let handled = stored.filter(|stored| stored.uid == *uid).map(|stored| &stored.handled);
+        let same = stored.filter(|stored| stored.uid == *uid);
+        let handled = same.map(|stored| &stored.handled);
         spec.requests = Requests {
             resync_requests: self
                 .resync_requests
@@ -94,6 +98,7 @@ impl DeclaredFlags {
                 .unwrap_or_default(),
             requested_at: (self.requested_at.clone()).or_else(|| handled?.requested_at.clone()),
             flux_requested_at: (self.flux_requested_at.clone()).or_else(|| handled?.flux_requested_at.clone()),
+            poll_at: (self.poll_at.clone()).or_else(|| same?.poll.at.clone()),
         };
     }
 }

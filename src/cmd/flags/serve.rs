@@ -158,7 +158,7 @@ impl ServeFlags {
         url.map(Some).ok_or_else(invalid)
     }
 
-    fn trusted_proxies(&self) -> Result<TrustedProxies, Error> {
+    pub fn trusted_proxies(&self) -> Result<TrustedProxies, Error> {
         let parse = |text: &str| {
             text.parse::<TrustedProxy>().map_err(|error| {
                 Error::Usage(format!(

@@ -129,6 +129,8 @@ pub struct Requests {
     pub resync_requests: i64,
     pub requested_at: Option<String>,
     pub flux_requested_at: Option<String>,
+    /// Requests a conditional sync; the others compare everything.
+    pub poll_at: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -205,6 +207,7 @@ impl RepositorySpec {
                 resync_requests: spec.resync_requests,
                 requested_at: annotation(api::REQUESTED_AT),
                 flux_requested_at: annotation(api::FLUX_REQUESTED_AT),
+                poll_at: annotation(api::POLL_AT),
             },
             suspended: object.is_suspended(),
             filter,

@@ -1,11 +1,14 @@
 //! Decides what to do with a repository: by spec, record and time, not by the status, which users may edit.
 
+mod polls;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+
+pub use polls::{due_look, handled_poll, is_poll_due, is_polled, until_look};
 
 use super::spec::RepositorySpec;
 use crate::catalog::{Handled, Record};
@@ -69,7 +72,7 @@ pub fn decide(spec: &RepositorySpec, record: Option<&Record>, now: Timestamp) ->
     if needs_complete_sync(spec, record) {
         return SyncDecision::Sync(SyncMode::Complete);
     }
-    if is_due(spec, record, now) || has_more(record) {
+    if is_due(spec, record, now) || has_more(record) || is_poll_due(spec, record, now) {
         SyncDecision::Sync(SyncMode::Conditional)
     } else {
         SyncDecision::Wait
@@ -89,6 +92,8 @@ pub fn fresh_since(
     let since = match (mode, record) {
         // A requested sync needs a new response, regardless of the age of the object.
         (_, None) if !is_requested(spec, &Handled::default()) => created,
+        // An earlier response may precede the push.
+        (_, Some(record)) if is_poll_due(spec, record, now) => None,
         (SyncMode::Conditional, Some(record)) if record.state.ready == Some(true) => {
             let last = record.last_attempt.filter(|last| *last <= now);
             last.and_then(|last| spec.cron.next_after(last))
@@ -228,11 +233,12 @@ fn tick_after(spec: &RepositorySpec, last: Timestamp) -> Option<Timestamp> {
     Some(tick.checked_add(jitter).unwrap_or(tick))
 }
 
-/// Returns the time from `now` to the next reconcile of a repository that is not due: its retry or scheduled sync.
+/// Returns the time from `now` to the next reconcile of a repository that is not due: its retry, scheduled sync or look.
 #[must_use]
 pub fn until_next(spec: &RepositorySpec, record: Option<&Record>, now: Timestamp) -> Duration {
     let Some(retry) = record.and_then(|record| next_retry(record, now)) else {
-        return until_due(spec, now, now);
+        let look = record.map_or(MAX_REQUEUE, |record| until_look(record, now));
+        return until_due(spec, now, now).min(look);
     };
     Duration::try_from(retry.duration_since(now))
         .unwrap_or_default()

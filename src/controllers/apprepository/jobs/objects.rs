@@ -252,6 +252,7 @@ impl JobSettings {
             optional("resync-requests", Some(&requests.resync_requests.to_string()));
             optional("requested-at", requests.requested_at.as_deref());
             optional("flux-requested-at", requests.flux_requested_at.as_deref());
+            optional("poll-at", requests.poll_at.as_deref());
             optional("allow-shrink", spec.allow_shrink.as_deref());
             optional("replaces-uid", run.replaces_uid.as_deref());
             let revision = run.replaces_revision.map(|revision| revision.to_string());

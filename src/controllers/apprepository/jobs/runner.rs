@@ -15,7 +15,7 @@ use super::template::{self, PodParts, TemplatePolicy, ignored};
 use super::watch::Jobs;
 use crate::api::{AppRepository, NamespacedName, PodTemplate};
 use crate::catalog::{Record, RecordState};
-use crate::controllers::apprepository::decision::MAX_REQUEUE;
+use crate::controllers::apprepository::decision::{MAX_REQUEUE, is_polled, until_look, until_next};
 use crate::controllers::apprepository::origin::Origin;
 use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::controllers::apprepository::state::RepositoryStates;
@@ -24,6 +24,9 @@ use crate::controllers::apprepository::sync::location::check_url;
 use crate::controllers::apprepository::tombstones::{TombstoneError, Tombstones};
 use crate::http::Fetcher;
 use crate::runtime::events::Event;
+
+/// Interval after which a poll is decided again, besides events.
+const POLL_RECHECK: Duration = Duration::from_secs(60);
 
 pub struct JobRunner {
     pub jobs: Arc<Jobs>,
@@ -48,6 +51,10 @@ pub struct DueSync {
     /// The UID of the stored rows of another object, which the repository takes over.
     pub replaces_uid: Option<String>,
     pub later: Option<LaterSync>,
+    /// Nothing but a poll needs the sync. It waits for other Jobs, so that many pushes make few of them.
+    pub is_poll: bool,
+    /// The time of the later look of a poll, which makes a Job of its own.
+    pub look: Option<Timestamp>,
 }
 
 /// A sync of a later generation: the API server was restored to an earlier state, or the cache is stale.
@@ -147,12 +154,16 @@ impl JobRunner {
         let replaces_revision = due.later.and_then(|later| later.revision);
         let secret_versions = due.is_forced.then_some(secret_versions);
         let run = SyncRun {
-            request: request(spec, secret_versions, [replaces_revision, tombstone]),
+            request: request(spec, secret_versions, [replaces_revision, tombstone], due.look),
             replaces_uid: due.replaces_uid.clone(),
             replaces_revision,
         };
         let job_name = names::sync_job(name, &run.request);
-        if !self.jobs.jobs_of(name).iter().any(|job| job.name == job_name) {
+        let jobs = self.jobs.jobs_of(name);
+        if due.is_poll && jobs.iter().any(|job| job.outcome.is_none()) {
+            return Ok(JobStart::NotDue);
+        }
+        if !jobs.iter().any(|job| job.name == job_name) {
             if due.later.is_some() && !self.is_live(name, meta).await? {
                 tracing::info!("the cache is older than the last sync, waiting for the watch");
                 return Ok(JobStart::StaleCache);
@@ -240,7 +251,9 @@ impl JobRunner {
         };
         JobsReport {
             unrecorded,
-            recheck: recheck.unwrap_or(MAX_REQUEUE),
+            recheck: recheck
+                .unwrap_or(MAX_REQUEUE)
+                .min(record.map_or(MAX_REQUEUE, |record| until_poll(spec, record, now))),
         }
     }
 
@@ -296,9 +309,14 @@ fn was_ready(object: &AppRepository) -> bool {
     conditions.any(|condition| condition.type_ == READY && condition.status == "True")
 }
 
-fn request(spec: &RepositorySpec, secret_versions: Option<&str>, restored: [Option<i64>; 2]) -> String {
+fn request(
+    spec: &RepositorySpec,
+    secret_versions: Option<&str>,
+    restored: [Option<i64>; 2],
+    look: Option<Timestamp>,
+) -> String {
     let requests = &spec.requests;
-    serde_json::json!([
+    let request = serde_json::json!([
         spec.uid,
         spec.generation,
         spec.spec_hash,
@@ -308,8 +326,23 @@ fn request(spec: &RepositorySpec, secret_versions: Option<&str>, restored: [Opti
         spec.allow_shrink,
         secret_versions,
         restored,
-    ])
-    .to_string()
+    ]);
+    // Without a poll, Jobs keep the names of earlier releases.
+    let poll = (requests.poll_at.as_ref()).map(|poll_at| serde_json::json!([poll_at, look]).to_string());
+    request.to_string() + poll.as_deref().unwrap_or_default()
+}
+
+/// Returns the time after which a poll may need a Job.
+fn until_poll(spec: &RepositorySpec, record: &Record, now: Timestamp) -> Duration {
+    let until = if spec.suspended {
+        MAX_REQUEUE
+    } else if is_polled(spec, record) {
+        until_next(spec, Some(record), now)
+    } else {
+        until_look(record, now)
+    };
+    // The Job exists, and its end is an event.
+    if until.is_zero() { POLL_RECHECK } else { until }
 }
 
 #[cfg(test)]
@@ -323,10 +356,10 @@ mod tests {
         let requested = spec_with(|object| object["spec"]["resyncRequests"] = 7.into());
         let restored = |later, tombstone| request(&spec, None, [later, tombstone]);
         let requests = [
-            request(&spec, None, [None, None]),
-            request(&requested, None, [None, None]),
-            request(&spec, Some("sea/login@1"), [None, None]),
-            request(&spec, Some("sea/login@2"), [None, None]),
+            request(&spec, None, [None, None], None),
+            request(&requested, None, [None, None], None),
+            request(&spec, Some("sea/login@1"), [None, None], None),
+            request(&spec, Some("sea/login@2"), [None, None], None),
             restored(Some(5), None),
             restored(None, Some(5)),
             restored(None, Some(6)),
@@ -336,7 +369,7 @@ mod tests {
         }
         assert_eq!(
             requests[0],
-            request(&spec_with(|_| ()), None, [None, None]),
+            request(&spec_with(|_| ()), None, [None, None], None),
             "the same one has the same Job"
         );
     }

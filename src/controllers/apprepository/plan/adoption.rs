@@ -1,6 +1,6 @@
 //! Decides whose rows the catalog has under the name of a repository.
 
-use crate::catalog::{Handled, Record};
+use crate::catalog::{Handled, Poll, Record};
 use crate::controllers::apprepository::spec::{ChangeKey, RepositorySpec};
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,6 +44,7 @@ fn without_server_state(record: Record) -> Record {
         index_digest: String::new(),
         refused: None,
         handled: Handled::default(),
+        poll: Poll::default(),
         change_key: ChangeKey::source_of(&record.change_key).to_owned(),
         last_attempt: None,
         ..record

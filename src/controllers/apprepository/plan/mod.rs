@@ -18,7 +18,7 @@ use jiff::Timestamp;
 pub use adoption::{Replaced, Rows, adopt};
 pub use outcome::{AbortPlan, after_abort, after_sync, changed_charts, has_used_secrets, metric_label};
 
-use super::decision::{SyncDecision, SyncMode, decide, fresh_since, is_slow, until_next};
+use super::decision::{SyncDecision, SyncMode, decide, due_look, fresh_since, is_poll_due, is_slow, until_next};
 use super::jobs::{DueSync, Execution, LaterSync};
 use super::spec::RepositorySpec;
 use super::sync::request::SyncRequest;
@@ -72,13 +72,18 @@ fn due_job(observed: ObservedRepository<'_>, now: Timestamp) -> Option<DueSync> 
     let (spec, rows, is_forced) = (observed.spec, observed.rows, observed.force_sync);
     let record = rows.record.as_ref();
     let later = record.filter(|record| is_of_later_generation(record, spec));
-    let is_due = match decide(spec, record, now) {
-        SyncDecision::Suspended => false,
-        SyncDecision::Wait | SyncDecision::Sync(SyncMode::Conditional) => is_forced || later.is_some(),
-        SyncDecision::Sync(SyncMode::Complete) => true,
+    let is_needed = is_forced || later.is_some();
+    let is_polled = record.is_some_and(|record| is_poll_due(spec, record, now));
+    let (is_due, is_poll) = match decide(spec, record, now) {
+        SyncDecision::Suspended => (false, false),
+        SyncDecision::Wait => (is_needed, false),
+        SyncDecision::Sync(SyncMode::Conditional) => (is_needed || is_polled, !is_needed),
+        SyncDecision::Sync(SyncMode::Complete) => (true, false),
     };
     is_due.then(|| DueSync {
         is_forced,
+        is_poll,
+        look: record.and_then(|record| due_look(record, now)),
         replaces_uid: rows.uid.clone().filter(|stored| *stored != spec.uid),
         later: later.map(|record| LaterSync {
             revision: record.revision,

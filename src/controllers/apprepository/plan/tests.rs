@@ -29,6 +29,13 @@ fn declared() -> RepositorySpec {
     spec_with(|_| ())
 }
 
+fn polled() -> RepositorySpec {
+    spec(
+        "/metadata/annotations",
+        &json!({ "portolan.dev/poll-at": "2026-01-01T10:04:00Z" }),
+    )
+}
+
 fn suspended() -> RepositorySpec {
     spec("/spec/suspend", &json!(true))
 }
@@ -42,6 +49,10 @@ fn stored(edit: impl FnOnce(&mut Record)) -> Record {
 
 fn of_other_uid(record: &mut Record) {
     record.uid = "u0".to_owned();
+}
+
+fn fails(record: &mut Record) {
+    (record.state.ready, record.state.failures) = (Some(false), 9);
 }
 
 fn slow(record: &mut Record) {
@@ -164,6 +175,11 @@ fn jobs_are_listed_before_they_are_ended_or_written(#[case] execution: Execution
 #[case::forced(declared(), Some(stored(|_| ())), true, Some(DueSync { is_forced: true, ..DueSync::default() }))]
 #[case::forced_while_suspended(suspended(), Some(stored(|_| ())), true, None)]
 #[case::requested(spec("/spec/resyncRequests", &json!(7)), Some(stored(|_| ())), false, Some(DueSync::default()))]
+#[case::polled(polled(), Some(stored(|_| ())), false, Some(DueSync { is_poll: true, ..DueSync::default() }))]
+#[case::polled_while_failing(polled(), Some(stored(fails)), false, None)]
+#[case::looked_at_again(polled(), Some(stored(|record| {
+    record.poll.at = polled().requests.poll_at;
+})), false, Some(DueSync { is_poll: true, look: Some(at("2026-01-01T10:04:10Z")), ..DueSync::default() }))]
 #[case::taken_over(declared(), Some(stored(of_other_uid)), false, Some(DueSync {
     replaces_uid: Some("u0".to_owned()),
     ..DueSync::default()

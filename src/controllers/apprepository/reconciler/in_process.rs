@@ -6,7 +6,7 @@ use tracing::Instrument;
 use super::{RepositoryReconciler, api_error};
 use crate::api::{AppRepository, NamespacedName};
 use crate::catalog::{ChangedCharts, Record};
-use crate::controllers::apprepository::decision::{has_charts, is_slow, until_due};
+use crate::controllers::apprepository::decision::{has_charts, is_slow, until_due, until_look};
 use crate::controllers::apprepository::events;
 use crate::controllers::apprepository::jobs::Declared;
 use crate::controllers::apprepository::plan::{
@@ -126,7 +126,8 @@ impl RepositoryReconciler {
             self.origin.publish(&object.metadata, event).await;
         }
         let written = self.write_status(declared, Some(&record), None, SyncPhase::Idle).await;
-        let next_tick = until_due(spec, request.started, Timestamp::now());
+        let now = Timestamp::now();
+        let next_tick = until_due(spec, request.started, now).min(until_look(&record, now));
         match after_sync(outcome, record.state.failures, next_tick) {
             // The backoff of the sync applies even if the status update failed; the next sync retries it.
             Err(retry @ ReconcileError::Transient { .. }) => Err(retry),

@@ -13,7 +13,7 @@ use crate::catalog::{
     CommitSummary, DeprecatedCharts, ErrorKind, HistoryEntry, Record, RecordState, Refused, Retention, SyncCommit,
 };
 use crate::controllers::apprepository::decision::{
-    SyncMode, handled, is_partial, partial_digest, retry_at, slow_syncs,
+    SyncMode, handled, handled_poll, is_partial, partial_digest, retry_at, slow_syncs,
 };
 use crate::controllers::apprepository::news::is_failure_reported;
 use crate::controllers::apprepository::sync_summary::{
@@ -249,6 +249,7 @@ impl SyncerRun<'_> {
         record.url.clone_from(&spec.url);
         record.kind = spec.kind.as_str().to_owned();
         record.handled = handled(spec, &record.handled);
+        record.poll = handled_poll(spec, &record.poll);
         record.schedule = spec.schedule.clone().or(record.schedule);
         record.last_attempt = Some(*started);
         record
@@ -319,6 +320,7 @@ struct CommitResult {
 
 impl CommitResult {
     fn complete(&self, committed: &CommitSummary, record: &mut Record) {
+        record.poll.has_found |= committed.is_change();
         let new = last_sync(&self.summary, &self.counts, committed, self.started);
         let mut last_sync = match last_sync_of(&self.before) {
             Some(earlier) if is_partial(&self.before) => with_earlier(new, &earlier),
