@@ -79,6 +79,10 @@ impl Row {
 }
 
 impl Section {
+    fn label(&self) -> String {
+        format!("Applications of {}", self.kind.title())
+    }
+
     const fn is_refused(&self) -> bool {
         matches!(self.content, Rows::Refused(_))
     }
