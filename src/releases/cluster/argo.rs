@@ -81,7 +81,7 @@ impl Application {
         let sources = spec.sources.filter(|sources| !sources.is_empty());
         let sources = sources.unwrap_or_else(|| spec.source.into_iter().collect());
         let release = |(index, source): (usize, &Source)| {
-            let chart = source.chart.clone().filter(|chart| !chart.is_empty())?;
+            let chart = source.chart.as_deref()?;
             let version = deployment.and_then(|deployment| deployment.version(index));
             Some(Release {
                 kind: ReleaseKind::Application,
@@ -90,13 +90,8 @@ impl Application {
                 state: version.map_or(ReleaseState::Pending, |_| ReleaseState::Deployed),
                 revision: None,
                 chart: InstalledChart {
-                    name: chart,
-                    version: version
-                        .or(source.target_revision.as_deref())
-                        .unwrap_or_default()
-                        .to_owned(),
                     url: source.declared_url(),
-                    ..InstalledChart::default()
+                    ..InstalledChart::new(chart, version.or(source.target_revision.as_deref()).unwrap_or("*"))?
                 },
             })
         };

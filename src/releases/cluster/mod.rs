@@ -15,7 +15,7 @@ use kube::Client;
 use tokio::time::Instant;
 use url::Url;
 
-use super::Release;
+use super::{Release, is_link};
 use crate::runtime::kube_client::ApiError;
 use crate::text::public_url;
 pub use declared::Declared;
@@ -91,5 +91,5 @@ fn fair_share<T>(items: Vec<T>, limit: usize, namespace: impl Fn(&T) -> &str) ->
 /// Returns a declared URL without credentials and query: it is sent to the catalog.
 fn declared_url(text: &str) -> Option<String> {
     let url = Url::parse(text.trim()).ok().filter(Url::has_host)?;
-    Some(public_url(&url))
+    Some(public_url(&url)).filter(|url| is_link(url))
 }

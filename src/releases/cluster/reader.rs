@@ -157,8 +157,13 @@ impl<'a> Reader<'a> {
 
     pub(super) fn record_unreadable(&self, message: &str) {
         let mut record = self.record.lock();
+        let message = sanitize(message);
+        // A kind is listed with several selectors.
+        if record.unreadable.contains(&message) {
+            return;
+        }
         if record.unreadable.len() < MAX_UNREADABLE - 1 {
-            record.unreadable.push(sanitize(message));
+            record.unreadable.push(message);
         } else {
             record.omitted += 1;
         }

@@ -84,8 +84,8 @@ impl Server {
         let from: usize = query.get("continue").map_or(0, |token| token.parse().unwrap());
         let limit: usize = query["limit"].parse().unwrap();
         let metadata = |(_, namespace, name, _): &(_, String, String, _)| json!({ "metadata": { "namespace": namespace, "name": name, "managedFields": [{ "manager": "helm" }] } });
-        let matching: Vec<Value> = matching.map(metadata).collect();
-        let page: Vec<Value> = matching.iter().skip(from).take(limit).cloned().collect();
+        let matching: Vec<_> = matching.collect();
+        let page: Vec<Value> = matching.iter().copied().skip(from).take(limit).map(metadata).collect();
         let token = (from + limit < matching.len()).then(|| (from + limit).to_string());
         json!({ "metadata": { "continue": token.unwrap_or_default() }, "items": page })
     }
@@ -191,7 +191,7 @@ async fn an_object_that_is_no_release_is_named_and_others_are_listed() {
     let mut unreadable = listing.unreadable;
     unreadable.sort();
     assert_eq!(unreadable.len(), 2, "{unreadable:?}");
-    assert!(unreadable[0].starts_with("secrets team/sh.helm.release.v1.bad.v1: it can't be decompressed"));
+    assert!(unreadable[0].starts_with("secrets team/sh.helm.release.v1.bad.v1: it is no valid base64"));
     assert!(unreadable[1].starts_with("secrets team/sh.helm.release.v1.no-revision: its name"));
 }
 

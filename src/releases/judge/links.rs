@@ -45,26 +45,17 @@ impl RepositoryUrl {
     }
 }
 
-pub(super) struct EqualLinks {
-    pub(super) home: bool,
-    icon: bool,
-    source: bool,
-}
-
-impl EqualLinks {
-    pub(super) const fn any(&self) -> bool {
-        self.home || self.icon || self.source
-    }
-}
-
-pub(super) fn equal_links(installed: &InstalledChart, candidate: &Candidate) -> EqualLinks {
+/// Returns true if home, icon or a source are equal.
+pub(super) fn has_equal_link(installed: &InstalledChart, candidate: &Candidate) -> bool {
     let listed = || candidate.sources.iter().take(MAX_SOURCES);
     let mut sources = installed.sources.iter().take(MAX_SOURCES);
-    EqualLinks {
-        home: is_equal(installed.home.as_deref(), candidate.home.as_deref()),
-        icon: is_equal(installed.icon.as_deref(), candidate.icon.as_deref()),
-        source: sources.any(|source| listed().any(|listed| is_equal(Some(source), Some(listed)))),
-    }
+    has_equal_home(installed, candidate)
+        || is_equal(installed.icon.as_deref(), candidate.icon.as_deref())
+        || sources.any(|source| listed().any(|listed| is_equal(Some(source), Some(listed))))
+}
+
+pub(super) fn has_equal_home(installed: &InstalledChart, candidate: &Candidate) -> bool {
+    is_equal(installed.home.as_deref(), candidate.home.as_deref())
 }
 
 fn is_equal(one: Option<&str>, other: Option<&str>) -> bool {

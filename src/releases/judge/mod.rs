@@ -8,7 +8,7 @@ mod verdict;
 use super::{
     Candidate, InstalledChart, JudgeOptions, Judgement, ListedVersion, MAX_REPOSITORIES, Match, RepositoryName, Verdict,
 };
-use links::{RepositoryUrl, equal_links};
+use links::{RepositoryUrl, has_equal_home, has_equal_link};
 use verdict::verdict;
 
 /// Versions of all candidates of a chart. More are never compared: the match is ambiguous.
@@ -55,12 +55,11 @@ fn best_matches<'a>(installed: &InstalledChart, named: &[&'a Candidate]) -> (Mat
     let (mut likely, mut possible) = (Vec::new(), Vec::new());
     for candidate in named.iter().copied() {
         let listed = listed_version(candidate, &installed.version);
-        let links = equal_links(installed, candidate);
         let has_digest =
             listed.is_some_and(|version| is_equal_digest(version.digest.as_deref(), installed.digest.as_deref()));
-        if listed.is_some() && (links.any() || has_digest) {
+        if listed.is_some() && (has_digest || has_equal_link(installed, candidate)) {
             likely.push(candidate);
-        } else if listed.is_some() || links.home {
+        } else if listed.is_some() || has_equal_home(installed, candidate) {
             possible.push(candidate);
         }
     }

@@ -27,17 +27,13 @@ pub(super) struct Metadata {
 /// The bytes that may still be read.
 pub(super) struct Allowance {
     left: Cell<u64>,
-    read: Cell<u64>,
-    is_exhausted: Cell<bool>,
     is_in_metadata: Cell<bool>,
 }
 
 impl Allowance {
-    pub(super) const fn new(bytes: u64) -> Self {
+    pub(super) fn new(bytes: u64) -> Self {
         Self {
             left: Cell::new(bytes),
-            read: Cell::new(0),
-            is_exhausted: Cell::new(false),
             is_in_metadata: Cell::new(false),
         }
     }
@@ -47,17 +43,12 @@ impl Allowance {
         self.is_in_metadata.set(true);
     }
 
-    /// Returns true once a read was refused.
     pub(super) fn is_exhausted(&self) -> bool {
-        self.is_exhausted.get()
+        self.left.get() == 0
     }
 
     pub(super) fn is_in_metadata(&self) -> bool {
         self.is_in_metadata.get()
-    }
-
-    pub(super) fn read(&self) -> u64 {
-        self.read.get()
     }
 }
 
@@ -70,15 +61,8 @@ impl<R: Read> Read for Limited<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = self.allowance.left.get();
         let end = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        if end == 0 {
-            self.allowance.is_exhausted.set(!buffer.is_empty());
-            return Err(io::Error::other("too many bytes"));
-        }
         let read = self.inner.read(buffer.get_mut(..end).unwrap_or_default())?;
         self.allowance.left.set(left.saturating_sub(read as u64));
-        self.allowance
-            .read
-            .set(self.allowance.read.get().saturating_add(read as u64));
         Ok(read)
     }
 }

@@ -9,23 +9,19 @@ mod json;
 #[cfg(test)]
 mod tests;
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read};
 
 use base64::engine::general_purpose::STANDARD;
 use base64::read::DecoderReader;
 use flate2::bufread::GzDecoder;
 
-use super::{InstalledChart, Release, ReleaseKind, ReleaseState};
+use super::{InstalledChart, Release, ReleaseKind, ReleaseState, is_link};
 use crate::api::NamespacedName;
-use crate::text::{is_control, is_invisible};
 use json::{Allowance, Found, Metadata, find};
 
 /// Inflated bytes before the metadata of the chart.
 pub(super) const MAX_BEFORE_METADATA: u64 = 1 << 20;
 pub(super) const MAX_METADATA: u64 = 64 << 10;
-/// Bytes of a name or version, and of a link. Icons may be embedded in their URL; those are dropped.
-const MAX_NAME: usize = 256;
-const MAX_LINK: usize = 512;
 const MAX_SOURCES: usize = 8;
 
 const GZIP: [u8; 3] = [0x1f, 0x8b, 0x08];
@@ -37,12 +33,11 @@ pub enum PayloadError {
     Name,
     #[error("it has no key `release`")]
     Missing,
-    /// Base64 or gzip.
-    #[error("it can't be decompressed: {0}")]
-    Encoding(String),
-    /// Without the text of the error, which may have a part of the content.
-    #[error("it is no release of Helm: invalid JSON after {0} bytes")]
-    Json(u64),
+    #[error("it is no valid base64 or gzip")]
+    Encoding,
+    // Without serde's error, which may quote the content.
+    #[error("it is no release of Helm: invalid JSON")]
+    Json,
     #[error("it has no metadata of a chart in its first {} KiB", MAX_BEFORE_METADATA >> 10)]
     NoMetadata,
     #[error("the metadata of its chart has more than {} KiB", MAX_METADATA >> 10)]
@@ -90,7 +85,7 @@ pub(super) fn name_and_revision(object: &str) -> Option<(&str, u64)> {
 
 fn read(value: impl Read) -> Result<Found, PayloadError> {
     let mut decoded = BufReader::with_capacity(BUFFER, DecoderReader::new(value, &STANDARD));
-    let start = decoded.fill_buf().map_err(|error| encoding(&error))?;
+    let start = decoded.fill_buf().map_err(|_| PayloadError::Encoding)?;
     if start.starts_with(&GZIP) {
         find_metadata(BufReader::with_capacity(BUFFER, GzDecoder::new(decoded)))
     } else {
@@ -107,27 +102,15 @@ fn find_metadata(json: impl Read) -> Result<Found, PayloadError> {
         Ok(()) => Err(PayloadError::NoMetadata),
         Err(_) if allowance.is_exhausted() && allowance.is_in_metadata() => Err(PayloadError::LargeMetadata),
         Err(_) if allowance.is_exhausted() => Err(PayloadError::NoMetadata),
-        Err(error) if error.is_io() => Err(encoding(&io::Error::from(error))),
-        Err(_) => Err(PayloadError::Json(allowance.read())),
+        Err(error) if error.is_io() => Err(PayloadError::Encoding),
+        Err(_) => Err(PayloadError::Json),
     }
-}
-
-/// Errors of base64 name one byte of the content and its place.
-fn encoding(error: &io::Error) -> PayloadError {
-    PayloadError::Encoding(match error.kind() {
-        io::ErrorKind::UnexpectedEof => "it is truncated".to_owned(),
-        _ => "invalid base64 or gzip".to_owned(),
-    })
 }
 
 impl Metadata {
     fn into_chart(self) -> Option<InstalledChart> {
-        let is_link = |link: &String| is_plain(link, MAX_LINK);
-        let name = self.name.filter(|name| is_plain(name, MAX_NAME))?;
-        let version = self.version.filter(|version| is_plain(version, MAX_NAME))?;
+        let is_link = |link: &String| is_link(link);
         Some(InstalledChart {
-            name,
-            version,
             home: self.home.filter(is_link),
             icon: self.icon.filter(is_link),
             sources: self
@@ -137,11 +120,7 @@ impl Metadata {
                 .filter(is_link)
                 .take(MAX_SOURCES)
                 .collect(),
-            ..InstalledChart::default()
+            ..InstalledChart::new(self.name.as_deref()?, self.version.as_deref()?)?
         })
     }
-}
-
-fn is_plain(text: &str, limit: usize) -> bool {
-    !text.is_empty() && text.len() <= limit && !text.contains(|c| is_control(c) || is_invisible(c))
 }

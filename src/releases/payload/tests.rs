@@ -1,5 +1,5 @@
 use std::cell::Cell;
-use std::io::{Cursor, Write};
+use std::io::{self, Cursor, Write};
 
 use base64::Engine as _;
 use flate2::Compression;
@@ -165,7 +165,7 @@ fn a_bomb_is_inflated_to_the_limit_only(#[case] byte: u8, #[case] is_json: bool)
     let read = Cell::new(0);
     let error = decode_stream(Counted(Cursor::new(encoded.as_bytes()), &read), &object()).unwrap_err();
     let is_limit = error == PayloadError::NoMetadata;
-    assert!(is_limit || matches!(error, PayloadError::Json(_)), "{error}");
+    assert!(is_limit || error == PayloadError::Json, "{error}");
     assert!(is_limit || !is_json, "{error}");
     assert!(
         read.get() < 32 << 10,
