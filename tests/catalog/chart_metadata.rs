@@ -223,8 +223,10 @@ async fn a_database_of_an_earlier_release_has_no_chart_yaml(#[values(On::Sqlite,
     save(&fixture, &of("a", "1.0.0"), "x").await;
     fixture
         .tables
-        .execute("DROP TABLE portolan_chart_metadata; DROP TABLE portolan_svg_icons; DROP TABLE portolan_news;
-                DELETE FROM portolan_migrations WHERE version > 4")
+        .execute(
+            "DROP TABLE portolan_chart_metadata; DROP TABLE portolan_svg_icons; DROP TABLE portolan_deprecated_charts; DROP TABLE portolan_news;
+             DELETE FROM portolan_migrations WHERE version > 4",
+        )
         .await;
     let reader = Catalog::open_read_only(&fixture.settings).await.unwrap();
     let read = reader.chart_metadata(&repository(), "stable/a", "1.0.0").await;

@@ -120,7 +120,10 @@ async fn a_database_of_an_earlier_release_has_no_svgs(#[values(On::Sqlite, On::P
     fixture.sync(vec![chart("a", &["1.0.0"])]).await;
     fixture
         .tables
-        .execute("DROP TABLE portolan_svg_icons; DROP TABLE portolan_news; DELETE FROM portolan_migrations WHERE version > 5")
+        .execute(
+            "DROP TABLE portolan_svg_icons; DROP TABLE portolan_deprecated_charts; DROP TABLE portolan_news;
+             DELETE FROM portolan_migrations WHERE version > 5",
+        )
         .await;
     let reader = Catalog::open_read_only(&fixture.settings).await.unwrap();
     assert_eq!(reader.svg_icon(&repository(), "stable/a").await.unwrap(), None);
@@ -148,7 +151,10 @@ async fn an_upgrade_makes_svgs_due_that_an_earlier_release_refused(#[values(On::
     }
     fixture
         .tables
-        .execute("DROP TABLE portolan_svg_icons; DROP TABLE portolan_news; DELETE FROM portolan_migrations WHERE version > 5")
+        .execute(
+            "DROP TABLE portolan_svg_icons; DROP TABLE portolan_deprecated_charts; DROP TABLE portolan_news;
+             DELETE FROM portolan_migrations WHERE version > 5",
+        )
         .await;
     let upgraded = Catalog::open(&fixture.settings).await.unwrap();
     let due = upgraded.missing_icons(&repository(), at(0), 10).await.unwrap();

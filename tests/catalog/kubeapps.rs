@@ -322,7 +322,8 @@ async fn tables_of_another_user_are_used_without_our_index() {
             "DROP INDEX portolan_files_content; DROP TABLE portolan_syncs, portolan_repositories, portolan_files, portolan_icons,
                 portolan_oci_repositories, portolan_oci_tags, portolan_kept_versions, portolan_index_cache, portolan_chart_digests,
                 portolan_stored_bytes, portolan_clusters, portolan_fences,
-                portolan_tombstones, portolan_chart_metadata, portolan_svg_icons, portolan_news, portolan_migrations;
+                portolan_tombstones, portolan_chart_metadata, portolan_svg_icons, portolan_deprecated_charts, portolan_news,
+                portolan_migrations;
              CREATE ROLE writer_{database} LOGIN PASSWORD '{password}'; GRANT CREATE, USAGE ON SCHEMA public TO writer_{database};
              GRANT ALL ON repos, charts, files TO writer_{database};
              GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO writer_{database}"

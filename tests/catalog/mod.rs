@@ -11,6 +11,7 @@ mod clusters;
 mod commit;
 mod concurrency;
 mod connection;
+mod deprecated;
 mod faults;
 mod fence;
 mod files;

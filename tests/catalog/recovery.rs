@@ -225,7 +225,7 @@ async fn tables_of_the_first_release_are_upgraded_with_their_rows(#[values(On::S
         .tables
         .execute(
             "DROP TABLE portolan_fences; DROP TABLE portolan_tombstones; DROP TABLE portolan_chart_metadata;
-             DROP TABLE portolan_svg_icons; DROP TABLE portolan_news;
+             DROP TABLE portolan_svg_icons; DROP TABLE portolan_deprecated_charts; DROP TABLE portolan_news;
              DELETE FROM portolan_migrations WHERE version > 1",
         )
         .await;

@@ -30,6 +30,7 @@ const TABLES: [&str; 16] = [
     "portolan_kept_versions",
     "portolan_index_cache",
     "portolan_chart_digests",
+    "portolan_deprecated_charts",
     "portolan_oci_repositories",
     "portolan_oci_tags",
     "portolan_stored_bytes",
@@ -104,7 +105,8 @@ async fn filled(on: On) -> Fixture {
              INSERT INTO portolan_oci_tags VALUES ('kubeapps', 'stable', 'r', 't', 'd', NULL, 'p', 3, NULL);
              INSERT INTO portolan_news VALUES ('id', 'kubeapps', 'stable', 'kubeapps/hook', '{\"kind\":\"failed\"}', 1, 2, 3);
              INSERT INTO portolan_index_cache VALUES ('kubeapps', 'stable', 'k', 'd') ON CONFLICT DO NOTHING;
-             INSERT INTO portolan_chart_digests VALUES ('kubeapps', 'stable', 'key', 'd', '{}', NULL, 7)",
+             INSERT INTO portolan_chart_digests VALUES ('kubeapps', 'stable', 'key', 'd', '{}', NULL, 7);
+             INSERT INTO portolan_deprecated_charts VALUES ('kubeapps', 'stable', 'stable/old', '{\"home\": \"h\"}')",
         )
         .await;
     fixture
@@ -275,12 +277,16 @@ async fn an_export_of_an_earlier_schema_is_imported(#[values(On::Sqlite, On::Pos
     let source = filled(on).await;
     source
         .tables
-        .execute("DROP TABLE portolan_chart_metadata; DROP TABLE portolan_svg_icons; DELETE FROM portolan_migrations WHERE version > 4")
+        .execute(
+            "DROP TABLE portolan_chart_metadata; DROP TABLE portolan_svg_icons; DROP TABLE portolan_deprecated_charts;
+             DELETE FROM portolan_migrations WHERE version > 4",
+        )
         .await;
     let reader = Catalog::open_read_only(&source.settings).await.unwrap();
     let export = export_of(&reader).await;
     let text = String::from_utf8(export.clone()).unwrap();
     assert!(text.contains("\"schema\":4") && !text.contains("chart_metadata") && !text.contains("svg_icons"));
+    assert!(!text.contains("deprecated_charts"));
     let target = Fixture::new(on).await;
     import(&target, &export, ImportMode::Empty).await.unwrap();
     assert_eq!(target.tables.count("portolan_chart_metadata").await, 0);

@@ -36,6 +36,7 @@ const SHORT_DIGEST: usize = 12;
 /// Kind and name of a source of charts.
 type SourceKey = (String, NamespacedName);
 
+#[derive(Default)]
 pub(super) struct FluxObjects {
     releases: Vec<HelmRelease>,
     sources: BTreeMap<SourceKey, Source>,
@@ -68,7 +69,7 @@ impl FluxObjects {
         self.add(releases, |_, _| true);
     }
 
-    /// Same for many callers: the author of a HelmRelease may name records that only others may read.
+    /// Same for many callers: the author of a HelmRelease may name a record that only others may read.
     pub(super) fn add_within_namespaces(&self, releases: &mut Vec<Release>) {
         self.add(releases, |namespace, of_record| namespace == of_record);
     }
@@ -82,8 +83,8 @@ impl FluxObjects {
             let source = object.source();
             let record = Some(object.record());
             let record = record.filter(|record| may_join(&object.metadata.namespace, &record.namespace));
-            let joined = record.and_then(|record| records.remove(&record));
-            match joined.and_then(|index| releases.get_mut(index)) {
+            let record = record.and_then(|record| records.remove(&record));
+            match record.and_then(|index| releases.get_mut(index)) {
                 Some(release) => self.join(object, source.as_ref(), release),
                 None => releases.extend(object.last_release().map(|mut release| {
                     self.join(object, source.as_ref(), &mut release);
