@@ -318,7 +318,11 @@ async fn long_files_are_cut_and_a_deep_readme_is_text() {
     let keys = shown(&serving, &format!("{WEB}?tab=values")).await;
     assert_has(
         &keys,
-        &["5,000 keys", "more keys than are listed", "<code>key4999</code>"],
+        &[
+            "5,000 keys",
+            "more keys than are listed",
+            "<code class=\"key\">key4999</code>",
+        ],
     );
     assert!(!keys.contains("key5000"), "{}", keys.len());
     let file = shown(&serving, &format!("{WEB}?tab=values&file=values-lines&view=file")).await;

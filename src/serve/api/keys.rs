@@ -55,11 +55,7 @@ pub(in crate::serve) fn default(key: &ValueKey) -> Option<String> {
 }
 
 /// Reads the keys of a text with a CPU permit of the namespace.
-async fn parse(
-    site: &Site,
-    address: &Address,
-    file: FileText,
-) -> Result<Result<Keys, ValuesError>, Problem> {
+async fn parse(site: &Site, address: &Address, file: FileText) -> Result<Result<Keys, ValuesError>, Problem> {
     let work = move || {
         let FileText { text, memory } = file;
         let keys = values::parse(&text);
