@@ -19,9 +19,8 @@ use crate::rig::measure::{PEAK, RESIDENT, cpu, memory, reset_peak_memory};
 use crate::rig::{ControlPlane, Namespaces, RUNS, Sample, each};
 
 const RELEASES: usize = 2_000;
-/// Decodes over which CPU is averaged.
 const DECODES: usize = 100;
-/// Bytes of templates and manifest, of which half are left after compression, and two thirds in base64.
+/// Bytes before compression to a half, and base64.
 const LARGE: usize = 1_500_000;
 const USUAL: usize = 30_000;
 
@@ -98,8 +97,7 @@ async fn listed() -> Row {
             ..Sample::of_wall(started.elapsed().as_secs_f64())
         });
     }
-    let case = format!("{RELEASES} releases, listed");
-    Row::new(&case, &samples).limits(&[Wall(3.0), AboveIdle(40.0)])
+    Row::new(&format!("{RELEASES} releases, listed"), &samples).limits(&[Wall(3.0), AboveIdle(40.0)])
 }
 
 /// Returns a release as Helm stores it, whose templates and manifest are random digits.
