@@ -264,7 +264,7 @@ impl fmt::Display for Status {
             Self::Minor => "minor",
             Self::Major => "major",
             Self::Withdrawn => "withdrawn",
-            Self::NotListed => "not listed",
+            Self::NotListed => "not-listed",
         })
     }
 }

@@ -57,8 +57,16 @@ pub struct Listing {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("failed to list releases: {0}; they need the rights to list and get Secrets")]
+#[error("failed to list releases: {0}{}", advice(.0))]
 pub struct ReleaseError(pub ApiError);
+
+fn advice(error: &ApiError) -> &'static str {
+    if error.is_forbidden() {
+        "; it needs the rights to list and get Secrets"
+    } else {
+        ""
+    }
+}
 
 /// Lists the releases of a scope. Kinds that are not installed have none; fails only if no kind can be read.
 pub async fn list(client: &Client, scope: &Scope, limits: Limits) -> Result<Listing, ReleaseError> {

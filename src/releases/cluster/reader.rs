@@ -7,6 +7,7 @@ use kube::core::Request;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::{MAX_UNREADABLE, Scope};
@@ -50,10 +51,11 @@ struct Record {
 }
 
 #[derive(Deserialize)]
-struct Page<T> {
+struct Page<'a> {
     #[serde(default)]
     metadata: PageMetadata,
-    items: Option<Vec<T>>,
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -124,9 +126,14 @@ impl<'a> Reader<'a> {
             };
             let text = self.send(request).await?;
             // Without serde's error, which may quote the content.
-            let page: Page<T> = serde_json::from_str(&text)
+            let page: Page<'_> = serde_json::from_str(&text)
                 .map_err(|_| ApiError::bad_request("the list of objects can't be decoded".to_owned()))?;
-            objects.extend(page.items.into_iter().flatten());
+            for item in page.items.into_iter().flatten() {
+                match serde_json::from_str(item.get()) {
+                    Ok(object) => objects.push(object),
+                    Err(_) => self.record_unreadable(&format!("an object of {path} can't be decoded")),
+                }
+            }
             match page.metadata.token.filter(|token| !token.is_empty()) {
                 Some(token) => parameters = parameters.continue_token(&token),
                 None => return Ok(()),

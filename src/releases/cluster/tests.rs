@@ -234,7 +234,7 @@ async fn objects_of_flux_and_argo_cd_are_listed_beside_those_of_helm() {
     server.lists = BTreeMap::from([
         ("helmrepositories", json!([repository])),
         ("helmreleases", json!([release])),
-        ("applications", json!([application])),
+        ("applications", json!([{ "metadata": { "name": 1 } }, application])),
     ]);
     let listing = list_all(server).await.unwrap();
     assert_eq!(names(&listing), ["argocd/site deployed", "team/web deployed"]);
@@ -242,6 +242,8 @@ async fn objects_of_flux_and_argo_cd_are_listed_beside_those_of_helm() {
     assert_eq!(kinds, [ReleaseKind::Application, ReleaseKind::HelmRelease]);
     let urls = listing.releases.iter().map(|release| release.chart.url.as_deref());
     assert!(urls.eq([Some("https://up.example/"), Some("https://up.example/")]));
+    let broken = "an object of /apis/argoproj.io/v1alpha1/applications can't be decoded";
+    assert_eq!(listing.unreadable, [broken]);
 }
 
 #[tokio::test]

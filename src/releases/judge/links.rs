@@ -39,9 +39,12 @@ impl RepositoryUrl {
         let Some(repository) = Self::parse(&candidate.url) else {
             return false;
         };
-        let below = self.address.strip_prefix(&repository.address);
-        let chart = below.and_then(|path| path.strip_prefix('/'));
-        below == Some("") || (self.is_registry && chart == Some(candidate.chart.as_str()))
+        let Some(below) = self.address.strip_prefix(&repository.address) else {
+            return false;
+        };
+        let is_chart =
+            |(parent, name): (&str, &str)| name == candidate.chart && (parent.is_empty() || parent.starts_with('/'));
+        below.is_empty() || (self.is_registry && below.rsplit_once('/').is_some_and(is_chart))
     }
 }
 

@@ -147,6 +147,7 @@ fn a_deprecated_chart_is_named() {
 #[case("https://up.example/charts", "oci://up.example/charts")]
 #[case("oci://docker.io/library", "oci://registry-1.docker.io/library/web")]
 #[case("oci://up.example:443/charts", "oci://up.example/charts/web")]
+#[case("oci://up.example/charts", "oci://up.example/charts/tools/web")]
 fn the_declared_url_is_exact_evidence(#[case] url: &str, #[case] declared: &str) {
     let mut declares = installed("1.2.3");
     declares.url = Some(declared.to_owned());
@@ -164,6 +165,7 @@ fn the_declared_url_is_exact_evidence(#[case] url: &str, #[case] declared: &str)
 #[case("https://up.example/charts", "https://up.example/charts2")]
 #[case("https://up.example/charts", "https://up.example:8443/charts")]
 #[case("oci://up.example/charts", "oci://up.example/charts/other")]
+#[case("oci://up.example/charts", "oci://up.example/charts2/web")]
 #[case("", "no url")]
 fn another_url_is_no_evidence(#[case] url: &str, #[case] declared: &str) {
     let mut declares = installed("1.2.3");
