@@ -24,6 +24,7 @@ mod isolation;
 mod many;
 mod oam;
 mod registry;
+mod releases;
 mod report;
 mod rig;
 mod serve;
@@ -38,7 +39,7 @@ use rig::baseline;
 
 /// In the order of the table.
 const PARTS: &str =
-    "index size many namespaces files import registry apps oam scale joined workflows webhooks isolation serve";
+    "index size many namespaces files import registry apps oam scale joined workflows webhooks isolation serve releases";
 const RECORD: &str = "--record";
 
 fn main() {
@@ -80,6 +81,7 @@ async fn measure(part: &str) -> Vec<Row> {
         "workflows" => oam::workflows::run().await,
         "webhooks" => oam::webhooks::run().await,
         "serve" => serve::run().await,
+        "releases" => releases::run().await,
         _ => isolation::run().await,
     }
 }

@@ -1,26 +1,27 @@
 /// A greater rank is newer. Lenient as in Helm (`v2.0.0`, `1.9`, `01.2.3`). Prereleases count, build metadata does not.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Rank {
+pub enum Rank {
     /// Sorts after all valid versions, for example `latest` or `0.1.2.3`.
     NotAVersion,
     Version([u64; 3], Prerelease),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Prerelease {
+pub enum Prerelease {
     Of(Vec<Identifier>),
     Release,
 }
 
 /// Numbers sort before words. As in Masterminds' semver, a number above 64 bits is a word.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Identifier {
+pub enum Identifier {
     Number(u64),
     Word(String),
 }
 
 impl Rank {
-    pub(super) fn of(version: &str) -> Self {
+    #[must_use]
+    pub fn of(version: &str) -> Self {
         parse(version).unwrap_or(Self::NotAVersion)
     }
 }

@@ -11,22 +11,25 @@
 pub mod cluster;
 mod judge;
 mod payload;
-#[cfg(test)]
-mod tests;
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::text::{is_control, is_invisible};
 pub use judge::judge;
-pub use payload::{Payload, PayloadError, decode};
+pub use payload::{PayloadError, decode};
 
 /// Charts in one request.
 pub const MAX_CHARTS: usize = 1000;
 
 /// Names of repositories in one judgement. Others of an ambiguous match are omitted.
 pub const MAX_REPOSITORIES: usize = 20;
+
+/// Bytes of the name and of the version of an installed chart, and of its links.
+const MAX_NAME: usize = 256;
+const MAX_LINK: usize = 512;
 
 /// The kind of object that declares a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -126,6 +129,27 @@ pub struct InstalledChart {
     pub sources: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
+}
+
+impl InstalledChart {
+    /// Returns none unless name and version are short and printable: any object of the cluster may contain them.
+    fn new(name: &str, version: &str) -> Option<Self> {
+        let is_valid = is_plain(name, MAX_NAME) && is_plain(version, MAX_NAME);
+        is_valid.then(|| Self {
+            name: name.to_owned(),
+            version: version.to_owned(),
+            ..Self::default()
+        })
+    }
+}
+
+fn is_plain(text: &str, limit: usize) -> bool {
+    !text.is_empty() && text.len() <= limit && !text.contains(|c| is_control(c) || is_invisible(c))
+}
+
+/// Icons that are embedded in their URL are none.
+fn is_link(text: &str) -> bool {
+    is_plain(text, MAX_LINK)
 }
 
 /// A chart of the catalog that may be the installed one.
@@ -237,7 +261,7 @@ impl fmt::Display for Status {
             Self::Minor => "minor",
             Self::Major => "major",
             Self::Withdrawn => "withdrawn",
-            Self::NotListed => "not listed",
+            Self::NotListed => "not-listed",
         })
     }
 }

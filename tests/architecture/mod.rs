@@ -24,7 +24,7 @@ const ALLOWED: [(&str, &[&str]); 21] = [
     ("catalog", &["api"]),
     ("helm", &[]),
     ("oci", &["http", "helm"]),
-    ("releases", &["runtime", "helm"]),
+    ("releases", &["runtime", "helm", "api"]),
     (
         "controllers::apprepository",
         &["controllers", "runtime", "catalog", "helm", "oci", "http", "jq", "api"],
