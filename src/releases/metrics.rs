@@ -38,8 +38,7 @@ impl Collector for ReleaseMetrics {
             None,
             MetricType::Gauge,
         )?)?;
-        let help =
-            "Current number of releases by state: watched, left_out because there are too many, or unreadable";
+        let help = "Current number of releases by state: watched, left_out because there are too many, or unreadable";
         let mut family = encoder.encode_descriptor("portolan_releases", help, None, MetricType::Gauge)?;
         for (state, amount) in [
             ("watched", releases.items.len()),

@@ -230,7 +230,7 @@ pub(super) async fn judge_charts(
 async fn groups<'a>(site: &Site, visit: &Visit, charts: &'a [InstalledChart]) -> Result<Groups<'a>, RowError> {
     let mut groups = Groups::new(charts.iter().map(|chart| chart.name.as_str()));
     for (name, repository) in visit.repositories() {
-        for chart in repository.charts.iter() {
+        for chart in &*repository.charts {
             groups.add(name, &chart.chart_id, false);
         }
     }

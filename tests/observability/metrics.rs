@@ -11,11 +11,13 @@ use regex::Regex;
 
 use super::serve_index;
 use crate::applications::{Site, shop};
+use crate::catalog::On;
 use crate::oam_webhooks::site::Reviewed;
 use crate::support::cue::executable;
 use crate::support::eventually::{SOON, eventually};
 use crate::support::project;
 use crate::support::world::World;
+use crate::watched_releases::Watching;
 
 /// Type and labels of a metric.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,8 +66,8 @@ fn exported(text: &str) -> BTreeMap<String, Metric> {
     metrics
 }
 
-/// Returns the metrics of a process with a directory of manifests, of one in a cluster with all controllers, and of one with
-/// webhooks.
+/// Returns the metrics of a process with a directory of manifests, of one in a cluster with all controllers, of one with
+/// webhooks, and of one that watches releases.
 async fn exported_by_all_controllers() -> BTreeMap<String, Metric> {
     let world = World::new().await;
     world.declare("stable", &serve_index(&world, "stable"), "");
@@ -104,8 +106,10 @@ async fn exported_by_all_controllers() -> BTreeMap<String, Metric> {
     let reviewed = Reviewed::new("Ignore").await;
     let with_webhooks = reviewed.portolan(&[]).await;
     let of_webhooks = with_webhooks.get("/metrics").await.unwrap().1;
+    let watching = Watching::start(On::Sqlite, &["--releases"]).await;
+    let of_releases = watching.portolan.get("/metrics").await.unwrap().1;
     let mut metrics = exported(&text);
-    for text in [of_leader, of_webhooks] {
+    for text in [of_leader, of_webhooks, of_releases] {
         for (name, metric) in exported(&text) {
             let known = metrics.entry(name).or_default();
             known.kind = metric.kind;

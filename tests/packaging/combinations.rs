@@ -41,6 +41,7 @@ const REPOSITORY: &str = "--set=initialRepos[0].name=a,initialRepos[0].url=https
 #[case::kubernetes_without_a_review_of_the_own_user(&[WEBHOOKS, "--kube-version=1.27.9"], "oam.webhooks needs Kubernetes 1.28 or newer")]
 #[case::webhooks_of_another_shard(&[WEBHOOKS, "--set=oam.args={--enable-sharding,--shard-id=red}"], "the release with --shard-id=red serves none")]
 #[case::webhook_port(&[WEBHOOKS, "--set=oam.webhooks.port=8080"], "oam.webhooks.port=8080 is the port of health or metrics")]
+#[case::releases_without_a_catalog(&["--set=releases.enabled=true,oam.enabled=true,oam.args={--controllers=oam}"], "which --controllers=oam has not; set releases.enabled=false")]
 #[case::threshold(&["--set=metrics.prometheusRule.enabled=true,metrics.prometheusRule.thresholds.PortolanBored=1"], "no alert PortolanBored with a threshold")]
 #[case::no_threshold(&["--set=metrics.prometheusRule.enabled=true,metrics.prometheusRule.thresholds.PortolanDown=1"], "no alert PortolanDown with a threshold")]
 #[tokio::test]

@@ -55,7 +55,9 @@ const SETTINGS: [&[&str]; 22] = [
         "--set=applications.enabled=true,watchNamespace=default",
         "--set-json=applications.kinds=[\"*\",\"+example.com/Widget\",\"+Secret\"]",
     ],
-    &["--set=watchNamespace=default,kubeappsNamespace=kube-public,watchSecrets=true,adoptKubeapps=true"],
+    &[
+        "--set=watchNamespace=default,kubeappsNamespace=kube-public,watchSecrets=true,adoptKubeapps=true,releases.enabled=true",
+    ],
     &["--set=chartFiles=latest,icons=true,allowPrivateNetworks=false,keepRemovedVersions=720h,rbac.secrets=false"],
     &[
         "--set=database.sqlite.persistence.enabled=false",

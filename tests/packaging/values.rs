@@ -313,6 +313,7 @@ async fn settings_become_flags_unless_they_are_defaults() {
         ("watchNamespace=team,kubeappsNamespace=apps", "--namespace=apps"),
         ("watchSecrets=true", "--watch-secrets"),
         ("adoptKubeapps=true", "--adopt-kubeapps"),
+        ("releases.enabled=true", "--releases"),
         ("chartFiles=none", "--chart-files=none"),
         ("icons=true", "--icons"),
         ("allowPrivateNetworks=false", "--allow-private-networks=false"),

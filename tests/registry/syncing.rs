@@ -36,6 +36,29 @@ async fn cached_metadata_has_only_catalog_fields_and_at_most_64_kib() {
 }
 
 #[tokio::test]
+async fn a_chart_whose_newest_tag_is_deprecated_is_stored_beside_the_charts() {
+    let site = Site::new(&["harbour", "quay"]).await;
+    site.publish("quay", &["2.0.0"]);
+    site.push("harbour", "1.0.0", &json!({}));
+    site.push(
+        "harbour",
+        "1.1.0",
+        &json!({"deprecated": true, "home": "https://harbour.example"}),
+    );
+    site.list("harbour", &["1.0.0".to_owned(), "1.1.0".to_owned()]);
+    site.sync().await;
+    assert_eq!(site.charts().await, ["quay 2.0.0"]);
+    let stored = "SELECT count(*) FROM portolan_deprecated_charts WHERE chart_id LIKE '%/harbour'
+        AND info ->> 'home' = 'https://harbour.example' AND json_array_length(info, '$.chartVersions') = 2";
+    assert_eq!(site.number(stored).await, 1);
+    site.push("harbour", "1.2.0", &json!({}));
+    site.list("harbour", &["1.0.0".to_owned(), "1.1.0".to_owned(), "1.2.0".to_owned()]);
+    site.sync().await;
+    assert_eq!(site.charts().await, ["harbour 1.2.0 1.1.0 1.0.0", "quay 2.0.0"]);
+    assert_eq!(site.number("SELECT count(*) FROM portolan_deprecated_charts").await, 0);
+}
+
+#[tokio::test]
 async fn a_sync_of_an_unchanged_registry_requests_only_tag_lists_and_writes_no_tags() {
     let site = Site::new(&["harbour", "quay"]).await;
     site.publish("harbour", &["1.0.0", "1.1.0"]);

@@ -83,6 +83,11 @@ const EXAMPLES: [(&str, &[&str]); 14] = [
 
 /// A path whose example is that of `watched_releases`: this process watches none.
 const RELEASES: &str = "/releases";
+/// Paths with a body.
+const POSTED: [(&str, &str); 1] = [(
+    "/outdated",
+    r#"{"charts": [{"name": "web", "version": "1.0.0", "home": "https://example.com", "sources": []}], "prefer": [], "devel": true}"#,
+)];
 
 /// Resolves a reference of the document.
 fn resolve<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
@@ -188,7 +193,13 @@ async fn each_response_is_as_the_document_says() {
     let document = serving.json("/openapi.json").await;
     assert_eq!(document["servers"], json!([{ "url": "/api/v1" }]));
     let paths = document["paths"].as_object().unwrap();
-    let examples: BTreeSet<&str> = EXAMPLES.iter().map(|(path, _)| *path).chain([RELEASES]).collect();
+    let posted = POSTED.iter().map(|(path, _)| *path);
+    let examples: BTreeSet<&str> = EXAMPLES
+        .iter()
+        .map(|(path, _)| *path)
+        .chain(posted)
+        .chain([RELEASES])
+        .collect();
     assert_eq!(paths.keys().map(String::as_str).collect::<BTreeSet<_>>(), examples);
     for (path, requests) in EXAMPLES {
         let responses = &document["paths"][path]["get"]["responses"];
@@ -207,6 +218,33 @@ async fn each_response_is_as_the_document_says() {
             // No path offers this.
             serving.accept("application/x-other", request).await.problem(406);
         }
+    }
+}
+
+#[tokio::test]
+async fn each_body_and_its_response_is_as_the_document_says() {
+    let world = World::new().await;
+    let serving = serve(&world).await;
+    let document = serving.json("/openapi.json").await;
+    let schema = |content: &Value| content["content"]["application/json"]["schema"].clone();
+    for (path, body) in POSTED {
+        let operation = &document["paths"][path]["post"];
+        let sent: Value = serde_json::from_str(body).unwrap();
+        let found = differences(&document, &schema(&operation["requestBody"]), &sent, path);
+        assert!(found.is_empty(), "{found:#?}");
+        let json = [("content-type", "application/json")];
+        let answer = serving.post(path, body.to_owned(), &json).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let found = differences(&document, &schema(&operation["responses"]["200"]), &answer.json(), path);
+        assert!(found.is_empty(), "{found:#?}");
+        let problem = serving.post(path, "[]".to_owned(), &json).await.json();
+        let found = differences(
+            &document,
+            &json!({ "$ref": "#/components/schemas/Problem" }),
+            &problem,
+            path,
+        );
+        assert!(found.is_empty(), "{found:#?}");
     }
 }
 

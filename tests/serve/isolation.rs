@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use reqwest::header::{ETAG, HeaderName};
 use rstest::rstest;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::access::{reader, revoke};
 use super::{Answer, Serving};
@@ -42,6 +42,8 @@ const PAGES: [&str; 14] = [
 /// Parameters of queries that select rows.
 const SELECTING: [&str; 5] = ["namespace", "repository", "q", "keyword", "category"];
 const DOCUMENT: &str = "/openapi.json";
+/// The only path with a body, see [`outdated`].
+const OUTDATED: &str = "/outdated";
 
 #[derive(Clone)]
 struct Tenant {
@@ -158,6 +160,9 @@ impl Routes {
         let mut all: BTreeSet<String> = known.map(|route| (*route).to_owned()).collect();
         for (path, operations) in document["paths"].as_object().unwrap() {
             let operations = operations.as_object().unwrap();
+            if path == OUTDATED {
+                continue;
+            }
             assert_eq!(operations.keys().collect::<Vec<_>>(), ["get"], "{path}");
             all.extend(queries(&operations["get"]["parameters"]).map(|query| format!("{prefix}{path}{query}")));
         }
@@ -196,6 +201,23 @@ async fn get(serving: &Serving, token: Option<&str>, path: &str) -> Answer {
     let token = token.map(|token| format!("Bearer {token}"));
     let headers: Vec<(&str, &str)> = token.iter().map(|token| ("authorization", token.as_str())).collect();
     serving.request(path, &headers).await
+}
+
+/// Asks for the chart of a tenant, with all that identifies it.
+async fn outdated(serving: &Serving, token: Option<&str>, of: &Tenant) -> Answer {
+    let Tenant {
+        namespace,
+        repository,
+        chart,
+        version,
+        secret,
+    } = of;
+    let charts = json!([{ "name": chart, "version": version, "home": format!("https://{secret}.example") }]);
+    let body = json!({ "charts": charts, "prefer": [{ "namespace": namespace, "name": repository }] });
+    let token = token.map(|token| format!("Bearer {token}"));
+    let token = token.iter().map(|token| ("authorization", token.as_str()));
+    let headers: Vec<(&str, &str)> = token.chain([("content-type", "application/json")]).collect();
+    serving.post(OUTDATED, body.to_string(), &headers).await
 }
 
 /// Asserts that a response has nothing of a tenant that the request does not have.
@@ -249,6 +271,8 @@ async fn assert_refused(serving: &Serving, token: Option<&str>, routes: &Routes,
         let answer = get(serving, token, &path).await;
         assert_has_nothing_of(theirs, &path, &answer);
     }
+    let answer = outdated(serving, token, theirs).await;
+    assert_has_nothing_of(theirs, OUTDATED, &answer);
 }
 
 /// Asserts that a caller who sees only `ours` gets it, and nothing of `theirs`.
@@ -262,6 +286,11 @@ async fn assert_isolated(serving: &Serving, token: &str, routes: &Routes, (ours,
         found += usize::from(answer.status == 200);
     }
     assert!(found > 10, "only {found} routes have an answer");
+    let outdated = outdated(serving, Some(token), ours).await;
+    assert_eq!(
+        outdated.json()["items"][0]["repositories"][0]["namespace"],
+        ours.namespace
+    );
     // Names of the others' in the own namespace.
     let mixed = Tenant {
         namespace: ours.namespace.clone(),

@@ -14,6 +14,7 @@ mod limits;
 mod lists;
 mod login;
 mod memory;
+mod outdated;
 mod pages;
 mod process;
 mod responses;
@@ -93,16 +94,12 @@ impl Serving {
     }
 
     async fn request(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
-        let request = self.client.get(format!("{}{path}", self.url));
-        let request = headers
-            .iter()
-            .fold(request, |request, (name, value)| request.header(*name, *value));
-        let response = request.send().await.unwrap();
-        Answer {
-            status: response.status().as_u16(),
-            headers: response.headers().clone(),
-            body: response.bytes().await.unwrap().to_vec(),
-        }
+        send(self.client.get(format!("{}{path}", self.url)), headers).await
+    }
+
+    async fn post(&self, path: &str, body: String, headers: &[(&str, &str)]) -> Answer {
+        let request = self.client.post(format!("{}/api/v1{path}", self.url)).body(body);
+        send(request, headers).await
     }
 
     async fn get(&self, path: &str) -> Answer {
@@ -128,6 +125,18 @@ impl Serving {
     /// Returns the names in a list.
     async fn names(&self, path: &str) -> Vec<String> {
         names(&self.json(path).await)
+    }
+}
+
+async fn send(request: reqwest::RequestBuilder, headers: &[(&str, &str)]) -> Answer {
+    let request = headers
+        .iter()
+        .fold(request, |request, (name, value)| request.header(*name, *value));
+    let response = request.send().await.unwrap();
+    Answer {
+        status: response.status().as_u16(),
+        headers: response.headers().clone(),
+        body: response.bytes().await.unwrap().to_vec(),
     }
 }
 

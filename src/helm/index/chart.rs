@@ -33,10 +33,6 @@ impl ChartBuilder {
         self.versions.push((entry.rank, entry.version));
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
-        self.versions.is_empty()
-    }
-
     pub(super) const fn is_deprecated(&self) -> bool {
         self.deprecated
     }

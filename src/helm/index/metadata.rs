@@ -140,11 +140,6 @@ impl Versions {
     }
 
     #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.0.bytes()
     }

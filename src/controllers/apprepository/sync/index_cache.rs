@@ -178,3 +178,78 @@ fn cache_key(name: &NamespacedName, change_key: &str, limits: &DecodeLimits) -> 
     }
     hex(&hash.finalize())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::budget::Budget;
+    use crate::controllers::apprepository::spec::{Defaults, OneShot, RepositorySpec};
+    use crate::controllers::apprepository::sync::chart_rows::{RowBuilder, RowSettings};
+    use crate::controllers::apprepository::sync::rows::Spool;
+    use crate::helm::index::SharedSplit;
+
+    fn builder() -> RowBuilder {
+        let arguments = OneShot {
+            url: "https://charts.example.com".to_owned(),
+            ..OneShot::default()
+        };
+        let settings = RowSettings {
+            spec: RepositorySpec::one_shot(NamespacedName::new("default", "stable"), arguments, &Defaults::usual()),
+            spool_dir: None,
+            spool: Budget::new("spool", 1 << 20),
+            cancel: CancellationToken::new(),
+        };
+        RowBuilder::new(settings, None)
+    }
+
+    fn ids(spool: &Spool) -> Vec<&str> {
+        let mut ids: Vec<&str> = spool.ids().collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    fn assert_rows(rows: &BuiltRows) {
+        assert_eq!(ids(&rows.deprecated), ["stable/old", "stable/web"]);
+        assert_eq!(ids(&rows.spool), ["stable/web"]);
+        assert!(rows.filtered_out.is_empty() && rows.duplicates.is_empty());
+    }
+
+    /// Two charts have one name, and one of them is deprecated.
+    #[test]
+    fn deprecated_charts_are_the_same_in_full_and_in_incremental_decodes() {
+        let charts = [("a", "old", true), ("b", "web", true), ("c", "web", false)].map(|(key, name, deprecated)| {
+            format!("  {key}:\n  - name: {name}\n    version: 1.0.0\n    deprecated: {deprecated}\n")
+        });
+        let index = Cursor::new(format!("apiVersion: v1\nentries:\n{}", charts.concat()));
+        let limits = DecodeLimits::default();
+        let mut full = builder();
+        index::decode(index.clone(), &limits, &mut full).unwrap();
+        full.flush().unwrap();
+        assert_rows(&full.finish());
+
+        let mut stored = None;
+        // The second decode finds all charts unchanged.
+        for new in [3, 0] {
+            let cache = IndexCache::new(String::new(), stored.take(), true, false, &CommonDigestKey::default());
+            let mut cache = cache.unwrap();
+            let mut incremental = builder().with_outcomes(std::mem::take(&mut cache.outcomes));
+            let shared = SharedSplit::default();
+            index::decode_changes(index.clone(), &limits, &cache.index, &shared, &mut incremental).unwrap();
+            incremental.flush().unwrap();
+            let mut rows = incremental.finish();
+            assert_rows(&rows);
+            let update = cache.digest_update(&mut rows);
+            assert_eq!((update.new.len(), update.unchanged.len()), (new, 3 - new));
+            let listed = update.unchanged.iter().filter(|chart| chart.chart_id.is_some());
+            assert_eq!(listed.count(), usize::from(new == 0));
+            stored = Some(ChartDigests {
+                digest_key: update.digest_key,
+                charts: update.new,
+            });
+        }
+    }
+}

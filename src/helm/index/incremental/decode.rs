@@ -11,19 +11,41 @@ use super::{CacheEntry, CachedChart, CachedIndex, ChangeSink, StreamStop, lines}
 use crate::helm::index::collector::ChartCollector;
 use crate::helm::index::error::{DecodeError, Position};
 use crate::helm::index::yaml::{self, YamlItem, fast_path};
-use crate::helm::index::{Chart, ChartStats, DecodeLimits, json};
+use crate::helm::index::{Chart, ChartStats, DecodeLimits, Sink, json};
 
 /// Errors of a slice lead to a full decode, which reports the position.
 const UNKNOWN_POSITION: Position = Position { line: 1, column: 1 };
 
 struct ParsedChart {
+    /// Its stats say if it is deprecated.
     chart: Option<Chart>,
     entry: CacheEntry,
 }
 
 type ChartError = StreamStop<Infallible>;
 
-type SingleChartCollector<'v> = ChartCollector<'v, Vec<Chart>>;
+type SingleChartCollector<'v> = ChartCollector<'v, SingleChart>;
+
+#[derive(Default)]
+struct SingleChart(Option<Chart>);
+
+impl Sink for SingleChart {
+    type Error = Infallible;
+
+    fn chart(&mut self, chart: Chart) -> Result<(), Infallible> {
+        self.0 = Some(chart);
+        Ok(())
+    }
+
+    fn deprecated(&mut self, chart: Chart) -> Result<(), Infallible> {
+        self.chart(chart)
+    }
+
+    fn start_over(&mut self) -> Result<(), Infallible> {
+        self.0 = None;
+        Ok(())
+    }
+}
 
 /// Passes all charts of a split index to the collector. Parses only charts that are not cached.
 pub(super) fn decode_slices<R: Read + Seek, S: ChangeSink>(
@@ -57,9 +79,12 @@ pub(super) fn decode_slices<R: Read + Seek, S: ChangeSink>(
         })?;
         count(&entry.chart.stats)?;
         collector.add(&entry.chart.stats);
-        if let Some(chart) = chart {
-            collector.sink().chart(chart).map_err(DecodeError::Sink)?;
-        }
+        let received = match chart {
+            Some(chart) if entry.chart.stats.deprecated => collector.sink().deprecated(chart),
+            Some(chart) => collector.sink().chart(chart),
+            None => Ok(()),
+        };
+        received.map_err(DecodeError::Sink)?;
         collector.sink().cache(entry).map_err(DecodeError::Sink)?;
     }
     Ok(())
@@ -85,8 +110,8 @@ impl<'c, R: Read + Seek> ChartParser<'c, R> {
     }
 
     fn chart(&mut self, slice: &ChartSlice) -> Result<ParsedChart, ChartError> {
-        let mut charts = Vec::new();
-        let mut collector = ChartCollector::new(self.limits, &mut charts);
+        let mut single = SingleChart::default();
+        let mut collector = ChartCollector::new(self.limits, &mut single);
         collector.begin_chart(&slice.key, false, UNKNOWN_POSITION)?;
         let (nodes, timestamps_confirmed) = match slice.versions_column {
             None if self.is_json => self.json_versions(&slice.text, &mut collector)?,
@@ -112,7 +137,7 @@ impl<'c, R: Read + Seek> ChartParser<'c, R> {
         };
         let key = slice.key.clone();
         Ok(ParsedChart {
-            chart: charts.pop(),
+            chart: single.0,
             entry: CacheEntry { key, chart },
         })
     }
