@@ -92,7 +92,9 @@ async fn charts_are_judged_in_the_order_of_the_request(#[values(On::Sqlite, On::
 /// An index of which one chart changes is decoded incrementally.
 #[rstest]
 #[tokio::test]
-async fn a_release_of_a_deprecated_chart_is_reported_until_the_mark_is_removed(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_release_of_a_deprecated_chart_is_reported_until_the_mark_is_removed(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+) {
     let world = World::new().await;
     let url = database(&world, on).await;
     let publish = async |web: &[&str], is_deprecated: bool| {
