@@ -92,7 +92,9 @@ async fn charts_are_judged_in_the_order_of_the_request(#[values(On::Sqlite, On::
 /// An index of which one chart changes is decoded incrementally.
 #[rstest]
 #[tokio::test]
-async fn a_deprecated_chart_is_told_and_forgotten_with_its_mark(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn a_release_of_a_deprecated_chart_is_reported_until_the_mark_is_removed(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+) {
     let world = World::new().await;
     let url = database(&world, on).await;
     let publish = async |web: &[&str], is_deprecated: bool| {
@@ -249,7 +251,7 @@ async fn a_cookie_counts_on_pages_of_the_same_site_only() {
         serving.post("/outdated", body.clone(), &headers).await
     };
     let own = serving.url.clone();
-    assert_eq!(post(&[("origin", &own)]).await.status, 200);
+    assert_eq!(post(&[("origin", own.as_str())]).await.status, 200);
     assert_eq!(post(&[("sec-fetch-site", "same-origin")]).await.status, 200);
     for origin in [
         &[("origin", "https://evil.example")][..],
