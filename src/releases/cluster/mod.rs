@@ -57,7 +57,7 @@ pub struct Listing {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("failed to list releases: {0}{}", advice(.0))]
+#[error("failed to list releases: {0}{advice}", advice = advice(.0))]
 pub struct ReleaseError(pub ApiError);
 
 fn advice(error: &ApiError) -> &'static str {
