@@ -389,4 +389,41 @@ mod tests {
         assert_eq!(web.keys, BTreeMap::from([(key("stable", "stable/web"), true)]));
         assert!(groups.0["db"].keys.is_empty() && groups.has("other/db") && !groups.has("stable/other"));
     }
+
+    #[test]
+    fn a_match_is_ambiguous_if_there_are_more_charts_than_are_compared() {
+        let web = Candidate {
+            namespace: "team".to_owned(),
+            repository: "stable".to_owned(),
+            chart: "web".to_owned(),
+            versions: vec![ListedVersion {
+                version: "1.0.0".to_owned(),
+                digest: None,
+            }],
+            ..Candidate::default()
+        };
+        let chart = InstalledChart {
+            name: "web".to_owned(),
+            version: "1.0.0".to_owned(),
+            ..InstalledChart::default()
+        };
+        for (is_cut, prefer, expected) in [
+            (false, None, Match::Possible),
+            (true, None, Match::Ambiguous),
+            (true, Some("team/stable"), Match::Possible),
+        ] {
+            let candidates = Candidates {
+                charts: vec![web.clone()],
+                versions: 1,
+                is_cut,
+            };
+            let options = JudgeOptions {
+                prefer: prefer.into_iter().map(|name| name.parse().unwrap()).collect(),
+                devel: false,
+            };
+            let judgement = candidates.judge_now(&chart, &options);
+            assert_eq!(judgement.matched, expected);
+            assert_eq!(judgement.verdict.is_some(), expected == Match::Possible);
+        }
+    }
 }

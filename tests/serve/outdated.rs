@@ -249,7 +249,7 @@ async fn a_cookie_counts_on_pages_of_the_same_site_only() {
         serving.post("/outdated", body.clone(), &headers).await
     };
     let own = serving.url.clone();
-    assert_eq!(post(&[("origin", &own)]).await.status, 200);
+    assert_eq!(post(&[("origin", own.as_str())]).await.status, 200);
     assert_eq!(post(&[("sec-fetch-site", "same-origin")]).await.status, 200);
     for origin in [
         &[("origin", "https://evil.example")][..],
