@@ -92,16 +92,10 @@ impl Budgets {
         &self.metrics
     }
 
-    /// Creates a budget of memory beside the budget of work: a quarter more.
+    /// Creates a budget of memory beside the budget of work: so many sixteenths of it more.
     #[must_use]
-    pub fn quarter(&self, resource: &'static str) -> Budget {
-        self.part(resource, 4)
-    }
-
-    /// Creates a budget of memory beside the budget of work: this part of it more.
-    #[must_use]
-    pub fn part(&self, resource: &'static str, divisor: u64) -> Budget {
-        let limit = self.memory.limit() / divisor;
+    pub fn sixteenths(&self, count: u64, resource: &'static str) -> Budget {
+        let limit = self.memory.limit() / 16 * count;
         Budget::with_metrics(resource, limit, self.metrics.of(resource, limit))
     }
 

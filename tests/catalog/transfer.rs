@@ -17,7 +17,7 @@ use super::{Fixture, On, chart, history, record, repository};
 use crate::support::portolan::{command, run};
 
 /// The tables, each with the expression that identifies a row.
-const TABLES: [&str; 16] = [
+const TABLES: [&str; 17] = [
     "repos",
     "charts",
     "files",

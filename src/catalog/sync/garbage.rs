@@ -8,7 +8,7 @@ use crate::catalog::icons::svg;
 use crate::catalog::{Catalog, Error, HISTORY_LIMIT, StoredBytes, record, stored_bytes};
 
 /// Delete the rows of a repository in our tables. The history follows the record.
-pub(in crate::catalog) const REPOSITORY_STATEMENTS: [&str; 12] = [
+pub(in crate::catalog) const REPOSITORY_STATEMENTS: [&str; 13] = [
     "DELETE FROM portolan_repositories WHERE namespace = $1 AND name = $2",
     "DELETE FROM portolan_files WHERE namespace = $1 AND name = $2",
     "DELETE FROM portolan_chart_metadata WHERE namespace = $1 AND name = $2",

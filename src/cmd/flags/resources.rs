@@ -36,7 +36,7 @@ impl ResourceFlags {
         Ok(Budgets::new(sizes))
     }
 
-    /// Returns the flags for a process with the controller oam. Its caches take as much as half of the budget besides, and
+    /// Returns the flags for a process with the controller oam. Its caches take as much as five eighths of the budget besides, and
     /// its evaluators, which are other processes in the container, take `evaluators` bytes.
     #[must_use]
     pub fn with_oam(&self, evaluators: u64) -> Self {
@@ -130,8 +130,8 @@ mod tests {
         };
         let limit = 512 * MIB;
         let budget = of(&[], Some(limit));
-        // Tags of registries, cached objects and results take a quarter each.
-        assert!(budget + 3 * budget / 4 + 256 * MIB + 40 * MIB <= limit);
+        // Tags of registries and results take a quarter each, cached objects three eighths.
+        assert!(budget + 7 * budget / 8 + 256 * MIB + 40 * MIB <= limit);
         assert!(budget > 80 * MIB);
         assert_eq!(of(&[], Some(128 * MIB)), 32 * MIB);
         assert_eq!(of(&[], None), 256 * MIB);

@@ -1,4 +1,4 @@
-//! Which installed charts are out of date, by names and versions.
+//! The comparison of installed charts with the catalog, by names and versions.
 
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;

@@ -23,7 +23,7 @@ pub(super) fn informer(
             let on_change = move |change| event_handler.on_change(change);
             let cache = RepositoryCache {
                 store: store.clone(),
-                budget: options.sync.budgets.part("repository_cache", 16),
+                budget: options.sync.budgets.sixteenths(1, "repository_cache"),
                 template_limit: options.template_limit(),
             };
             watch::raw_informer(

@@ -118,11 +118,11 @@ pub fn setup(
     let Source::Cluster(client) = &context.source else {
         return None;
     };
-    let cache_budget = context.budgets.quarter("oam_caches");
+    let cache_budget = context.budgets.sixteenths(6, "oam_caches");
     let caches = Caches::new(cache_budget.clone(), options.has_compat_metrics);
     let definition_budgets = DefinitionBudgets {
         tenants: cache_budget.clone(),
-        shared: context.budgets.part("oam_definitions", 8),
+        shared: context.budgets.sixteenths(2, "oam_definitions"),
         definition_namespace: options.definition_namespace.as_str().into(),
     };
     let definition_caches = DefinitionCaches::new(options.namespace.as_deref(), definition_budgets);
@@ -154,7 +154,7 @@ pub fn setup(
         clusters: clusters.clone(),
         resync: options.resync_period,
         relist: options.relist_period,
-        budget: context.budgets.part("oam_joined_objects", 8),
+        budget: context.budgets.sixteenths(2, "oam_joined_objects"),
         changed: Arc::new(changed),
     };
     let objects = Objects::new(local, joined);
@@ -212,7 +212,7 @@ pub fn setup(
         wake: Arc::new(move |name| deferred.add(key(name), Priority::LOW)),
         stopping: context.stopping.clone(),
         fights: Mutex::new(Fights::new(options.resync_period)),
-        memories: Memories::new(context.budgets.quarter("oam_results")),
+        memories: Memories::new(context.budgets.sixteenths(4, "oam_results")),
         cluster_version: OnceCell::new(),
         tracker_crd: CrdCheck::default(),
         revision_crd: CrdCheck::default(),

@@ -134,9 +134,9 @@ pub fn routes(reviewer: impl Reviewer, budgets: &Budgets, metrics: WebhookMetric
     let service = Arc::new(ReviewService {
         reviewer,
         budgets: budgets.clone(),
-        bodies: budgets.part("webhook_bodies", 8),
+        bodies: budgets.sixteenths(2, "webhook_bodies"),
         turns: FairSemaphore::new(limits, budgets.metrics().of("webhook_reviews", 0)),
-        objects: budgets.part("webhook_objects", 8),
+        objects: budgets.sixteenths(2, "webhook_objects"),
         metrics,
     });
     let mut routes = Router::new().route("/convert", post(convert));
