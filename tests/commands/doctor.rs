@@ -89,7 +89,7 @@ async fn doctor_names_the_schema_version_of_the_database() {
     world.execute(&["sync", "stable", &url, "helm"]).await.ok();
     let text = doctor().await;
     assert!(
-        text.starts_with("ok       database answers, schema version 7\n"),
+        text.starts_with("ok       database answers, schema version 8\n"),
         "{text}"
     );
 }
