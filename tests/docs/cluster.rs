@@ -18,7 +18,7 @@ use crate::support::project;
 
 impl Reader {
     /// A reader who may do everything in a cluster, with the programs that the tutorials call.
-    fn of(control_plane: &ControlPlane) -> Self {
+    pub(super) fn of(control_plane: &ControlPlane) -> Self {
         let mut reader = Self::without_programs();
         write_programs(reader.directory.path());
         reader.link("charts");

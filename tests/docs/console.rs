@@ -17,7 +17,7 @@ use crate::support::process::ScratchDir;
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Commands that only read, which are repeated until they print what the page shows.
-const READING: [&str; 9] = [
+const READING: [&str; 11] = [
     "portolan status",
     "portolan search",
     "portolan show",
@@ -27,6 +27,8 @@ const READING: [&str; 9] = [
     "kubectl get",
     "kubectl wait",
     "kubectl exec",
+    "grep ",
+    "tail ",
 ];
 
 /// A fenced block of a page.

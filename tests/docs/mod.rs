@@ -2,6 +2,7 @@
 
 mod cluster;
 mod console;
+mod pushing;
 mod tutorials;
 
 use std::collections::{BTreeMap, BTreeSet};
