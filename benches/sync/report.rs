@@ -14,6 +14,8 @@ pub const PLOT: &str = "performance.svg";
 const COLUMNS: &str = "|case|database|CPU ms|against|wall ms|peak MiB|Postgres' CPU ms|rows|requests|limits|
 |---|---|---:|---:|---:|---:|---:|---:|---:|---|
 ";
+/// The part whose day the README shows.
+const README_PART: &str = "index";
 const README_COLUMNS: &str = "|case|database|CPU ms|wall ms|peak MiB|requests|other software|
 |---|---|---:|---:|---:|---:|---|
 ";
@@ -147,30 +149,34 @@ pub fn keep(part: &str, rows: &[Row]) {
     fs::write(kept(part), format!("{measured}\n{lines}")).expect("target can be written");
 }
 
-/// Writes the kept rows into the documents, and the plot next to them. Parts without rows are named.
+/// Writes the kept rows into the documents, each part with the day it was measured, and the plot next to them. Parts without
+/// rows are named.
 pub fn record(parts: &[&str]) {
-    let (mut measured, mut missing, mut lines) = (Vec::new(), Vec::new(), String::new());
+    let (mut tables, mut missing, mut lines, mut of_readme) = (String::new(), Vec::new(), String::new(), String::new());
     for part in parts {
         let Ok(kept) = fs::read_to_string(kept(part)) else {
             missing.push(*part);
             continue;
         };
-        let (first, rest) = kept.split_once('\n').unwrap_or_default();
-        measured.push(first.to_owned());
-        lines += rest;
+        let (measured, rows) = kept.split_once('\n').unwrap_or_default();
+        tables += &format!("### `{part}`\n\n{measured}.\n\n{COLUMNS}{rows}\n");
+        lines += rows;
+        if part == &README_PART {
+            measured.clone_into(&mut of_readme);
+        }
     }
-    measured.dedup();
-    let mut measured = format!("Measured on {}, shared with servers and database.", measured.join("; "));
     if !missing.is_empty() {
-        measured += &format!(" Not measured: {}.", missing.join(", "));
+        tables += &format!("Not measured: {}.\n", missing.join(", "));
     }
-    let of_readme: String = README_ROWS.into_iter().map(|row| readme_line(&lines, row)).collect();
+    let rows: String = README_ROWS.into_iter().map(|row| readme_line(&lines, row)).collect();
+    replace("docs/explanation/performance.md", tables.trim_end());
     replace(
-        "docs/explanation/performance.md",
-        &format!("{measured}\n\n{COLUMNS}{lines}"),
+        "README.md",
+        &format!("Measured on {of_readme}.\n\n{README_COLUMNS}{rows}"),
     );
-    replace("README.md", &format!("{measured}\n\n{README_COLUMNS}{of_readme}"));
-    fs::copy(kept(PLOT), project("docs/explanation").join(PLOT)).expect("the plot can be copied");
+    if kept(PLOT).exists() {
+        fs::copy(kept(PLOT), project("docs/explanation").join(PLOT)).expect("the plot can be copied");
+    }
 }
 
 fn readme_line(lines: &str, (case, database, cost): (&str, &str, &str)) -> String {
