@@ -25,7 +25,7 @@ use tokio::time::{sleep, timeout};
 
 use declared::watch_declared;
 pub use objects::in_turn;
-use objects::{ListState, MAX_RELEASES, ObjectKey, Objects, Storage, Version, is_small};
+use objects::{MAX_RELEASES, ObjectKey, Objects, Storage, Version, is_small};
 
 use super::Release;
 use super::cluster::{self, Declared, Limits};
@@ -125,9 +125,9 @@ impl Watched {
         match event {
             MetadataEvent::Applied(meta) => objects.apply(key(storage, &meta), version(&meta)),
             MetadataEvent::Deleted(meta) => objects.remove(&key(storage, &meta)),
-            MetadataEvent::Listed => objects.set_list(storage, ListState::Complete),
+            MetadataEvent::Listed => objects.set_list(storage, None),
             MetadataEvent::NotServed => {}
-            MetadataEvent::Failed(error) => objects.set_list(storage, ListState::Failed(error)),
+            MetadataEvent::Failed(error) => objects.set_list(storage, Some(error)),
         }
         drop(objects);
         self.changed.notify_one();

@@ -35,17 +35,11 @@ struct Entry {
     content: Option<Result<Release, String>>,
 }
 
-/// The progress of a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ListState {
-    Complete,
-    Failed(String),
-}
-
 #[derive(Default)]
 pub(super) struct Objects {
     entries: BTreeMap<ObjectKey, Entry>,
-    lists: BTreeMap<Storage, ListState>,
+    /// The error of each list; absent until it is complete or has failed.
+    lists: BTreeMap<Storage, Option<String>>,
 }
 
 impl Objects {
@@ -62,15 +56,13 @@ impl Objects {
         self.entries.remove(key);
     }
 
-    pub(super) fn set_list(&mut self, storage: Storage, state: ListState) {
-        self.lists.insert(storage, state);
+    pub(super) fn set_list(&mut self, storage: Storage, error: Option<String>) {
+        self.lists.insert(storage, error);
     }
 
     /// Returns true once each list is complete or has failed.
     pub(super) fn is_listed(&self) -> bool {
-        [Storage::Secret, Storage::ConfigMap]
-            .iter()
-            .all(|storage| self.lists.contains_key(storage))
+        self.lists.len() == 2
     }
 
     /// Returns the objects to read, of the namespaces in turn. Forgets the content of those that no longer fit.
@@ -110,11 +102,8 @@ impl Objects {
             is_complete: self.is_listed(),
             ..Found::default()
         };
-        for state in self.lists.values() {
-            if let ListState::Failed(error) = state {
-                found.unreadable.push(Unreadable::of_list(error));
-            }
-        }
+        let errors = self.lists.values().flatten();
+        found.unreadable.extend(errors.map(|error| Unreadable::of_list(error)));
         let mut releases = BTreeMap::<_, &Release>::new();
         for ((name, _), entry) in &self.entries {
             match &entry.content {
@@ -201,9 +190,9 @@ mod tests {
 
     fn listed() -> Objects {
         let mut objects = Objects::default();
-        objects.set_list(Storage::Secret, ListState::Complete);
+        objects.set_list(Storage::Secret, None);
         assert!(!objects.is_listed());
-        objects.set_list(Storage::ConfigMap, ListState::Complete);
+        objects.set_list(Storage::ConfigMap, None);
         objects
     }
 
@@ -278,7 +267,7 @@ mod tests {
     #[test]
     fn unreadable_objects_are_counted_and_the_first_are_named() {
         let mut objects = listed();
-        objects.set_list(Storage::ConfigMap, ListState::Failed("forbidden".to_owned()));
+        objects.set_list(Storage::ConfigMap, Some("forbidden".to_owned()));
         for number in 0..2 * MAX_UNREADABLE {
             let key = key("sea", &format!("web-{number}"));
             objects.apply(key.clone(), version("1"));

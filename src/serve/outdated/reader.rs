@@ -1,0 +1,101 @@
+//! Reads the candidates from the database, for commands and for the watch of releases.
+
+use std::collections::HashMap;
+
+use super::{ChartKey, Group, Groups, decode, is_filtered};
+use crate::api::NamespacedName;
+use crate::catalog::{Catalog, Error, StoredText};
+use crate::releases::Candidate;
+use crate::releases::watch::in_turn;
+use crate::serve::snapshot::Snapshot;
+
+/// Rows of one name. Those beyond it are left out.
+const MAX_ROW_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Returns the charts with these names from the database, in one namespace or in all. With an origin, only repositories of
+/// it, and those without an owner while no other cluster uses the database.
+pub async fn candidates(
+    catalog: &Catalog,
+    names: &[String],
+    namespace: Option<&str>,
+    origin: Option<&str>,
+) -> Result<Vec<Candidate>, Error> {
+    let mut reader = CandidateReader::new(catalog, names, namespace, origin).await?;
+    let mut candidates = Vec::new();
+    while let Some((_, of_name)) = reader.next().await? {
+        candidates.extend(of_name);
+    }
+    Ok(candidates)
+}
+
+/// Reads the charts of [`candidates`] name by name, so that those of one name are in memory.
+pub struct CandidateReader<'a> {
+    catalog: &'a Catalog,
+    groups: std::vec::IntoIter<(String, Group)>,
+    filtered: HashMap<NamespacedName, bool>,
+}
+
+impl<'a> CandidateReader<'a> {
+    /// Finds the charts.
+    pub async fn new(
+        catalog: &'a Catalog,
+        names: &[String],
+        namespace: Option<&str>,
+        origin: Option<&str>,
+    ) -> Result<Self, Error> {
+        let mut snapshot = Snapshot::new(namespace.map(str::to_owned));
+        if let Some(origin) = origin {
+            snapshot = snapshot.of_origin(origin.to_owned());
+        }
+        let found = snapshot.find(catalog).await?;
+        snapshot.apply(found);
+        let is_shown = |name: &NamespacedName| snapshot.repositories().contains_key(name);
+        let mut groups = Groups::new(names.iter().map(String::as_str));
+        let listed = |name: NamespacedName, chart_id: &str| {
+            if is_shown(&name) {
+                groups.add(&name, chart_id, false);
+            }
+        };
+        catalog.visit_chart_ids(listed).await?;
+        let deprecated = |name: NamespacedName, chart_id: &str| {
+            if is_shown(&name) {
+                groups.add(&name, chart_id, true);
+            }
+        };
+        catalog.visit_deprecated_ids(deprecated).await?;
+        let records = catalog.records().await?.into_iter();
+        let groups = groups.0.into_iter().map(|(name, group)| (name.to_owned(), group));
+        Ok(Self {
+            catalog,
+            groups: groups.collect::<Vec<_>>().into_iter(),
+            filtered: records
+                .map(|record| (record.name.clone(), is_filtered(&record)))
+                .collect(),
+        })
+    }
+
+    /// Returns the next name with its charts, `None` after the last one. Their rows take at most [`MAX_ROW_BYTES`]; those of
+    /// each namespace are read in turn, so that none can displace all of another's.
+    pub async fn next(&mut self) -> Result<Option<(String, Vec<Candidate>)>, Error> {
+        let Some((name, group)) = self.groups.next() else {
+            return Ok(None);
+        };
+        let keys = group.keys.iter();
+        let keys = in_turn(keys.map(|(key, deprecated)| (key.repository.namespace.as_str(), (key, *deprecated))));
+        let (mut candidates, mut left) = (Vec::new(), MAX_ROW_BYTES);
+        for (key, is_deprecated) in keys {
+            let ChartKey { repository, chart_id } = key;
+            let row = if is_deprecated {
+                self.catalog.deprecated_row(repository, chart_id, left).await?
+            } else {
+                self.catalog.chart_row(repository, chart_id, left).await?
+            };
+            if let Some(StoredText::Complete(info)) = row {
+                left = left.saturating_sub(info.len() as u64);
+                let is_filtered = self.filtered.get(repository).copied().unwrap_or_default();
+                candidates.extend(decode(key, is_deprecated, is_filtered, &info));
+            }
+        }
+        Ok(Some((name, candidates)))
+    }
+}
