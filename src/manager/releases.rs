@@ -101,7 +101,7 @@ impl ReleaseTask {
             };
             tokio::select! {
                 // Both senders live as long as this task.
-                _ = found.changed() => {}
+                _ = found.changed() => judged_with = None,
                 _ = syncs.changed() => {}
                 Some(()) = OptionFuture::from(pause.map(sleep)) => {}
             }
@@ -152,7 +152,7 @@ impl ReleaseTask {
             by_chart.entry(release.chart.name.clone()).or_default().push(release);
         }
         let names: Vec<String> = by_chart.keys().cloned().collect();
-        let mut reader = CandidateReader::new(&self.catalog, &names, None, Some(&self.origin)).await?;
+        let mut reader = CandidateReader::new(&self.catalog, &names, Some(&self.origin)).await?;
         let mut judged = Vec::new();
         while let Some((name, candidates)) = reader.next().await? {
             let releases = by_chart.remove(&name).unwrap_or_default();

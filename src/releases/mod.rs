@@ -21,7 +21,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::text::{is_control, is_invisible};
-pub use judge::judge;
+pub use judge::{MAX_VERSIONS, judge};
 pub use payload::{PayloadError, decode};
 
 /// Charts in one request.

@@ -20,13 +20,15 @@ use super::site::{Site, Visit};
 use crate::api::NamespacedName;
 use crate::catalog::Record;
 use crate::catalog::query::CandidateInfo;
+use crate::releases::watch::in_turn;
 use crate::releases::{
-    Candidate, InstalledChart, JudgeOptions, Judgement, ListedVersion, Match, OutdatedRequest, RepositoryName, judge,
+    Candidate, InstalledChart, JudgeOptions, Judgement, ListedVersion, MAX_VERSIONS, Match, OutdatedRequest,
+    RepositoryName, judge,
 };
 
-pub use reader::{CandidateReader, candidates};
+pub use reader::CandidateReader;
 
-/// Charts of one name that a request is compared with. The preferred ones come first.
+/// Charts of one name that a request is compared with. The preferred ones come first, then those of the namespaces in turn.
 const MAX_CANDIDATES: usize = 100;
 /// Rows that one request reads at once.
 const READS: usize = 4;
@@ -175,7 +177,10 @@ impl Candidates {
                 .iter()
                 .any(|one| one.namespace == *namespace && one.name == *name)
         };
-        let mut ordered: Vec<(&ChartKey, bool)> = keys.iter().map(|(key, deprecated)| (key, *deprecated)).collect();
+        let keys_of = keys
+            .iter()
+            .map(|(key, deprecated)| (key.repository.namespace.as_str(), (key, *deprecated)));
+        let mut ordered: Vec<(&ChartKey, bool)> = in_turn(keys_of);
         ordered.sort_by_cached_key(|(key, _)| !is_preferred(key));
         ordered.truncate(MAX_CANDIDATES);
         let reads = ordered.into_iter().map(|(key, is_deprecated)| {
@@ -184,10 +189,17 @@ impl Candidates {
             read(site, key.clone(), is_deprecated, is_filtered).boxed()
         });
         let reads: Vec<_> = reads.collect();
-        let charts: Vec<Option<Candidate>> = stream::iter(reads).buffered(READS).try_collect().await?;
-        let charts: Vec<Candidate> = charts.into_iter().flatten().collect();
+        let mut reads = stream::iter(reads).buffered(READS);
+        let (mut charts, mut versions) = (Vec::new(), 0);
+        // With more, the match is ambiguous whatever the others are.
+        while versions <= MAX_VERSIONS
+            && let Some(chart) = reads.try_next().await?
+        {
+            versions += chart.as_ref().map_or(0, |chart: &Candidate| chart.versions.len());
+            charts.extend(chart);
+        }
         Ok(Self {
-            versions: charts.iter().map(|chart| chart.versions.len()).sum(),
+            versions,
             charts,
             is_cut: keys.len() > MAX_CANDIDATES,
         })

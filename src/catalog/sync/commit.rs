@@ -237,9 +237,11 @@ async fn write_commit(
     let diff = diff::write_charts(tx, &name, rows, options, unchanged, &mut committed);
     let changes = diff.boxed().await?;
     index_cache.save(tx, &name, &committed.rejected).await?;
-    committed.bytes.charts += deprecated::write(tx, &name, deprecated).await?;
-    // As in Kubeapps, an unchanged index does not touch the row.
-    let is_unmodified = repos.checksum.as_deref() == Some(&checksum) && !committed.is_change();
+    let deprecated_bytes = deprecated::write(tx, &name, deprecated).await?;
+    committed.bytes.charts += deprecated_bytes;
+    // As in Kubeapps, an unchanged index does not touch the row. After an upgrade, it has deprecated charts for the first time.
+    let is_change = committed.is_change() || deprecated_bytes != 0;
+    let is_unmodified = repos.checksum.as_deref() == Some(&checksum) && !is_change;
     let repos = if is_unmodified || before.is_none() {
         repos
     } else {

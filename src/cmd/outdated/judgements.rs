@@ -1,16 +1,15 @@
 //! The comparison of releases with the catalog of the database, or of a server.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use super::Outdated;
 use crate::catalog::Catalog;
 use crate::cmd::Error;
 use crate::cmd::server::{ServerClient, warn_of_stale_answer};
 use crate::releases::{
-    Candidate, InstalledChart, JudgeOptions, JudgedRelease, Judgement, OutdatedRequest, OutdatedResponse, Release,
-    judge,
+    InstalledChart, JudgeOptions, JudgedRelease, Judgement, OutdatedRequest, OutdatedResponse, Release, judge,
 };
-use crate::serve::outdated::candidates;
+use crate::serve::outdated::CandidateReader;
 
 /// Charts in one request. A body of [`crate::releases::MAX_CHARTS`] with long URLs would be larger than a server accepts.
 const CHARTS: usize = 250;
@@ -66,19 +65,22 @@ impl Outdated {
     async fn read(&self, charts: &[InstalledChart]) -> Result<Vec<Judgement>, Error> {
         let names: BTreeSet<&str> = charts.iter().map(|chart| &*chart.name).collect();
         let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
-        let read = async |catalog: &Catalog| Ok(candidates(catalog, &names, None, None).await?);
-        let mut by_name: HashMap<String, Vec<Candidate>> = HashMap::new();
-        for candidate in self.database.read(read).await? {
-            by_name.entry(candidate.chart.clone()).or_default().push(candidate);
-        }
         let options = JudgeOptions {
             prefer: self.prefer.clone(),
             devel: self.devel,
         };
-        let judgements = charts.iter().map(|chart| {
-            let candidates = by_name.get(&chart.name);
-            judge(chart, candidates.map_or(&[][..], Vec::as_slice), &options)
-        });
-        Ok(judgements.collect())
+        let read = async |catalog: &Catalog| {
+            let mut judgements = vec![Judgement::unknown(); charts.len()];
+            let mut reader = CandidateReader::new(catalog, &names, None).await?;
+            while let Some((name, candidates)) = reader.next().await? {
+                for (chart, judgement) in charts.iter().zip(&mut judgements) {
+                    if chart.name == name {
+                        *judgement = judge(chart, &candidates, &options);
+                    }
+                }
+            }
+            Ok(judgements)
+        };
+        self.database.read(read).await
     }
 }

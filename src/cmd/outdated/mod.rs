@@ -31,8 +31,8 @@ pub struct Outdated {
     /// Namespaces of the releases, separated by commas (default: all namespaces)
     #[arg(long, short, value_name = "NAMESPACE", value_delimiter = ',')]
     namespace: Vec<String>,
-    /// All namespaces, as without --namespace
-    #[arg(long, short = 'A', conflicts_with = "namespace")]
+    /// All namespaces, whatever --namespace is
+    #[arg(long, short = 'A')]
     all_namespaces: bool,
     /// Repositories that decide if several have a chart, separated by commas, the first one first
     #[arg(long, value_name = "NAMESPACE/REPOSITORY", value_delimiter = ',')]

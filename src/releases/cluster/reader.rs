@@ -1,6 +1,7 @@
 //! Requests for lists and objects, and a record of what can't be read.
 
-use futures::{StreamExt, stream};
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
 use kube::Client;
 use kube::api::{GetParams, ListParams};
 use kube::core::Request;
@@ -80,9 +81,10 @@ impl<'a> Reader<'a> {
     where
         T: DeserializeOwned + Send,
     {
-        let namespaces = stream::iter(self.namespaces.clone());
-        let lists = namespaces.map(|namespace| self.list_namespace(collection, selector, namespace));
-        let lists: Vec<Vec<T>> = lists.buffered(LISTS).collect().await;
+        let namespaces = self.namespaces.iter();
+        let lists = namespaces.map(|namespace| self.list_namespace(collection, selector, *namespace).boxed());
+        let lists: Vec<BoxFuture<'_, Vec<T>>> = lists.collect();
+        let lists: Vec<Vec<T>> = stream::iter(lists).buffered(LISTS).collect().await;
         lists.into_iter().flatten().collect()
     }
 

@@ -12,7 +12,7 @@ use links::{RepositoryUrl, has_equal_home, has_equal_link};
 use verdict::verdict;
 
 /// Versions of all candidates of a chart. More are never compared: the match is ambiguous.
-const MAX_VERSIONS: usize = 100_000;
+pub const MAX_VERSIONS: usize = 100_000;
 
 /// Compares an installed chart with the candidates of its name. Takes time linear in their versions.
 #[must_use]

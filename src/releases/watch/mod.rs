@@ -21,7 +21,7 @@ use kube::api::ObjectMeta;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use declared::watch_declared;
 pub use objects::in_turn;
@@ -44,6 +44,8 @@ const POLL: Duration = Duration::from_secs(60);
 const DEBOUNCE: Duration = Duration::from_millis(500);
 /// Reads at once. One holds an object of up to 1 MiB.
 const READS: usize = 4;
+/// Time between lists of the objects of Flux and Argo CD, in units of the last one's duration.
+const IDLE_FACTOR: u32 = 9;
 /// Before objects whose read failed are read again.
 const RETRY: Duration = Duration::from_secs(30);
 
@@ -151,7 +153,9 @@ impl Watched {
                 continue;
             }
             has_failed = self.read_due(client).await;
+            let mut pause = Duration::ZERO;
             if self.has_declared.swap(false, Ordering::SeqCst) {
+                let started = Instant::now();
                 match Declared::list(client, &scope, Limits::default()).await {
                     Ok(listed) => declared = listed,
                     Err(error) => {
@@ -160,8 +164,11 @@ impl Watched {
                         has_failed = true;
                     }
                 }
+                pause = IDLE_FACTOR * started.elapsed();
             }
             found.send_replace(self.found(&declared));
+            // A tenant who changes objects all the time causes few lists.
+            sleep(pause.min(POLL)).await;
         }
     }
 

@@ -12,23 +12,7 @@ use crate::serve::snapshot::Snapshot;
 /// Rows of one name. Those beyond it are left out.
 const MAX_ROW_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Returns the charts with these names from the database, in one namespace or in all. With an origin, only repositories of
-/// it, and those without an owner while no other cluster uses the database.
-pub async fn candidates(
-    catalog: &Catalog,
-    names: &[String],
-    namespace: Option<&str>,
-    origin: Option<&str>,
-) -> Result<Vec<Candidate>, Error> {
-    let mut reader = CandidateReader::new(catalog, names, namespace, origin).await?;
-    let mut candidates = Vec::new();
-    while let Some((_, of_name)) = reader.next().await? {
-        candidates.extend(of_name);
-    }
-    Ok(candidates)
-}
-
-/// Reads the charts of [`candidates`] name by name, so that those of one name are in memory.
+/// Reads charts name by name, so that those of one name are in memory.
 pub struct CandidateReader<'a> {
     catalog: &'a Catalog,
     groups: std::vec::IntoIter<(String, Group)>,
@@ -36,14 +20,10 @@ pub struct CandidateReader<'a> {
 }
 
 impl<'a> CandidateReader<'a> {
-    /// Finds the charts.
-    pub async fn new(
-        catalog: &'a Catalog,
-        names: &[String],
-        namespace: Option<&str>,
-        origin: Option<&str>,
-    ) -> Result<Self, Error> {
-        let mut snapshot = Snapshot::new(namespace.map(str::to_owned));
+    /// Finds the charts with these names. With an origin, only repositories of it, and those without an owner while no other
+    /// cluster uses the database.
+    pub async fn new(catalog: &'a Catalog, names: &[String], origin: Option<&str>) -> Result<Self, Error> {
+        let mut snapshot = Snapshot::new(None);
         if let Some(origin) = origin {
             snapshot = snapshot.of_origin(origin.to_owned());
         }
