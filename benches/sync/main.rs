@@ -38,8 +38,7 @@ use report::Row;
 use rig::baseline;
 
 /// In the order of the table.
-const PARTS: &str =
-    "index size many namespaces files import registry apps oam scale joined workflows webhooks isolation serve releases";
+const PARTS: &str = "index size many namespaces files import registry apps oam scale joined workflows webhooks isolation serve releases";
 const RECORD: &str = "--record";
 
 fn main() {

@@ -175,6 +175,7 @@ mod tests {
             cluster_id: String::new(),
             requests: RequestMetrics::register(&mut registry, budgets.metrics().of("api_requests", 0)),
             metrics: CatalogMetrics::register(&mut registry, budgets.metrics()),
+            releases: None,
             budgets,
         }
     }

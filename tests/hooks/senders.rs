@@ -68,7 +68,7 @@ fn senders(token: &str) -> [(&'static str, &'static str, &'static str, Headers);
     ]
 }
 
-fn borrowed(headers: &[(&'static str, String)]) -> Vec<(&str, &str)> {
+fn borrowed<'a>(headers: &'a [(&'static str, String)]) -> Vec<(&'a str, &'a str)> {
     headers.iter().map(|(name, value)| (*name, value.as_str())).collect()
 }
 

@@ -290,8 +290,8 @@ async fn thousands_of_applications_are_shown_in_pages() {
     let expected: Vec<String> = listed.iter().map(ResourceExt::name_any).collect();
     assert_eq!(pages.concat(), expected);
     // Processes of other tests watch all namespaces.
-    let deleted = api.delete_collection(&DeleteParams::default(), &ListParams::default());
-    deleted.await.unwrap();
+    let (delete, all) = (DeleteParams::default(), ListParams::default());
+    api.delete_collection(&delete, &all).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

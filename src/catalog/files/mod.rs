@@ -24,7 +24,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::{Catalog, ChangedCharts, Connection, Error, record};
+use super::engine::Connection;
+use super::{Catalog, ChangedCharts, Error, record};
 use crate::api::NamespacedName;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

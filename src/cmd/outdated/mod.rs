@@ -11,7 +11,7 @@ use super::flags::non_empty;
 use super::server::ServerFlags;
 use super::{Error, failed_to, output};
 use crate::releases::cluster::{self, Limits, Scope};
-use crate::releases::{JudgedRelease, Match, Release, RepositoryName, Status, Verdict};
+use crate::releases::{JudgedRelease, Match, RepositoryName, Status, Verdict};
 use crate::text::sanitize_lines;
 
 /// Show which installed charts are out of date, withdrawn or deprecated

@@ -315,7 +315,10 @@ async fn a_notification_follows_no_redirect_and_does_not_wait_for_the_body() {
     let location = format!("Location: {}\nRetry-After: 7", elsewhere.at("stolen"));
     let server = Server::start(move |_| response("307 Temporary Redirect", &location, b"")).await;
     let head = fetcher().notify(&post(server.at("")), &limits()).await.unwrap();
-    assert_eq!((head.status.as_u16(), head.retry_after), (307, Some(Duration::from_secs(7))));
+    assert_eq!(
+        (head.status.as_u16(), head.retry_after),
+        (307, Some(Duration::from_secs(7)))
+    );
     assert!(elsewhere.requests().is_empty());
 
     let slow = Server::start(|_| {

@@ -255,12 +255,8 @@ mod tests {
             objects.apply(key.clone(), version("1"));
             objects.store(&key, version("1"), Ok(release("sea", "web", revision)));
         }
-        let revisions: Vec<_> = objects
-            .found()
-            .releases
-            .iter()
-            .map(|release| release.revision)
-            .collect();
+        let (releases, _) = objects.found();
+        let revisions: Vec<_> = releases.iter().map(|release| release.revision).collect();
         assert_eq!(revisions, [Some(10)]);
     }
 

@@ -354,7 +354,7 @@ mod tests {
     fn each_request_secret_and_restore_has_a_job_of_its_own() {
         let spec = spec_with(|_| ());
         let requested = spec_with(|object| object["spec"]["resyncRequests"] = 7.into());
-        let restored = |later, tombstone| request(&spec, None, [later, tombstone]);
+        let restored = |later, tombstone| request(&spec, None, [later, tombstone], None);
         let requests = [
             request(&spec, None, [None, None], None),
             request(&requested, None, [None, None], None),

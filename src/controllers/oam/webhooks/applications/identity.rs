@@ -4,8 +4,8 @@ use k8s_openapi::api::authentication::v1::UserInfo;
 
 use crate::api::oam::labels::{GROUP_ANNOTATION, USER_ANNOTATION};
 use crate::controllers::oam::ReviewOptions;
-use crate::text::matches_wildcards;
 use crate::controllers::oam::rights::{Identity, IdentityError};
+use crate::text::matches_wildcards;
 use crate::text::{sanitize, truncate};
 
 pub const SERVICE_ACCOUNT_REFUSED: &str = "service-account annotation is not permitted when authentication enabled";
