@@ -92,9 +92,9 @@ impl WatchedRelease {
         }
     }
 
-    /// Returns what tells it from others: an Application of Argo CD may have several charts.
+    /// Returns what tells it from others: an Application of Argo CD may have several charts, and versions of one.
     #[must_use]
-    pub fn key(&self) -> (&str, &str, ReleaseKind, &str) {
+    pub fn key(&self) -> (&str, &str, ReleaseKind, [&str; 2]) {
         let Release {
             kind,
             namespace,
@@ -102,7 +102,7 @@ impl WatchedRelease {
             chart,
             ..
         } = &*self.release;
-        (namespace, name, *kind, &chart.name)
+        (namespace, name, *kind, [&chart.name, &chart.version])
     }
 
     /// Returns the judgement for a caller who sees the repositories of these namespaces, `None` if it would reveal others. The
