@@ -115,7 +115,7 @@ impl fmt::Display for ReleaseState {
     }
 }
 
-/// The question to the catalog: names and versions only.
+/// The question to the catalog.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InstalledChart {
