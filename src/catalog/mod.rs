@@ -64,7 +64,7 @@ pub use history::{HISTORY_LIMIT, HistoryEntry, SyncView};
 pub use icons::MissingIcon;
 pub use oci::{OciChange, OciMetadata, OciRepository, OciTag};
 use record::RecordRow;
-pub use record::{Baseline, Handled, ONE_SHOT, Poll, Record, RecordState, Refused};
+pub use record::{Baseline, Handled, ONE_SHOT, PARTIAL_PREFIX, Poll, Record, RecordState, Refused};
 pub use schema::SchemaVersions;
 pub use settings::{
     CatalogSettings, DEFAULT_POSTGRES_CONNECTIONS, Database, Login, Migrations, Password, Pooler, SettingsError,

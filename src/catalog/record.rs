@@ -123,6 +123,9 @@ const fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
+/// Marks the digest of a registry that is not pulled completely. It never equals the digest of a complete registry.
+pub const PARTIAL_PREFIX: &str = "cut-short:";
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
 const fn is_false(is_set: &bool) -> bool {
     !*is_set
@@ -135,6 +138,12 @@ impl Record {
             uid: uid.into(),
             ..Self::default()
         }
+    }
+
+    /// Returns true if a registry is not pulled completely.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.index_digest.starts_with(PARTIAL_PREFIX)
     }
 }
 

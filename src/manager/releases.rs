@@ -158,10 +158,7 @@ impl ReleaseTask {
             let releases = by_chart.remove(&name).unwrap_or_default();
             let global = self.options.global_namespace.clone();
             // Takes time linear in releases and versions.
-            let judge = move || -> Vec<WatchedRelease> {
-                let judge = |release| WatchedRelease::new(release, &candidates, global.as_deref());
-                releases.into_iter().map(judge).collect()
-            };
+            let judge = move || WatchedRelease::of_chart(releases, &candidates, global.as_deref());
             // A panic has been logged.
             judged.extend(spawn_blocking(judge).await.unwrap_or_default());
         }

@@ -122,7 +122,7 @@ mod tests {
             versions: versions.collect(),
             ..Candidate::default()
         };
-        WatchedRelease::new(Arc::new(release), &[candidate], None)
+        WatchedRelease::of_chart(vec![Arc::new(release)], &[candidate], None).remove(0)
     }
 
     fn text(items: Vec<WatchedRelease>) -> String {

@@ -115,7 +115,7 @@ impl fmt::Display for ReleaseState {
     }
 }
 
-/// The question to the catalog: names and versions only.
+/// The question to the catalog.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InstalledChart {
@@ -168,7 +168,7 @@ pub struct Candidate {
     /// In any order.
     pub versions: Vec<ListedVersion>,
     pub deprecated: bool,
-    /// A filter rule may have removed versions of the chart.
+    /// Versions of the chart may be left out, by a filter rule for example.
     pub filtered: bool,
 }
 

@@ -44,15 +44,32 @@ pub struct WatchedRelease {
     pub release: Arc<Release>,
     near: Judgement,
     all: Judgement,
-    /// The namespaces of the near and of all candidates, which the judgements reveal.
+    /// The namespaces of the near and of all candidates, which the judgements reveal. All releases of a chart share the latter.
     near_namespaces: BTreeSet<String>,
-    all_namespaces: BTreeSet<String>,
+    all_namespaces: Arc<BTreeSet<String>>,
 }
 
 impl WatchedRelease {
-    /// `candidates` are the charts of the release's name in the catalog.
+    /// Judges the releases of a chart. `candidates` are the charts of its name in the catalog.
     #[must_use]
-    pub fn new(release: Arc<Release>, candidates: &[Candidate], global_namespace: Option<&str>) -> Self {
+    pub fn of_chart(
+        releases: Vec<Arc<Release>>,
+        candidates: &[Candidate],
+        global_namespace: Option<&str>,
+    ) -> Vec<Self> {
+        let namespaces = candidates.iter().map(|candidate| candidate.namespace.clone());
+        let namespaces: Arc<BTreeSet<String>> = Arc::new(namespaces.collect());
+        let releases = releases.into_iter();
+        let judged = releases.map(|release| Self::new(release, candidates, &namespaces, global_namespace));
+        judged.collect()
+    }
+
+    fn new(
+        release: Arc<Release>,
+        candidates: &[Candidate],
+        namespaces: &Arc<BTreeSet<String>>,
+        global_namespace: Option<&str>,
+    ) -> Self {
         let judge = |candidates: &[Candidate]| judge_deployed(&release, candidates);
         let is_near = |candidate: &&Candidate| {
             candidate.namespace == release.namespace || Some(candidate.namespace.as_str()) == global_namespace
@@ -65,19 +82,19 @@ impl WatchedRelease {
             let near: Vec<Candidate> = candidates.iter().filter(is_near).cloned().collect();
             judge(&near)
         };
-        let namespaces = |candidate: &Candidate| candidate.namespace.clone();
+        let near_namespaces = candidates.iter().filter(is_near);
         Self {
-            near_namespaces: candidates.iter().filter(is_near).map(namespaces).collect(),
-            all_namespaces: candidates.iter().map(namespaces).collect(),
+            near_namespaces: near_namespaces.map(|candidate| candidate.namespace.clone()).collect(),
+            all_namespaces: Arc::clone(namespaces),
             release,
             near,
             all,
         }
     }
 
-    /// Returns what tells it from others: an Application of Argo CD may have several charts.
+    /// Returns what tells it from others: an Application of Argo CD may have several charts, and versions of one.
     #[must_use]
-    pub fn key(&self) -> (&str, &str, ReleaseKind, &str) {
+    pub fn key(&self) -> (&str, &str, ReleaseKind, [&str; 2]) {
         let Release {
             kind,
             namespace,
@@ -85,7 +102,7 @@ impl WatchedRelease {
             chart,
             ..
         } = &*self.release;
-        (namespace, name, *kind, &chart.name)
+        (namespace, name, *kind, [&chart.name, &chart.version])
     }
 
     /// Returns the judgement for a caller who sees the repositories of these namespaces, `None` if it would reveal others. The
@@ -150,6 +167,10 @@ mod tests {
         }
     }
 
+    fn judged(release: Arc<Release>, candidates: &[Candidate], global_namespace: Option<&str>) -> WatchedRelease {
+        WatchedRelease::of_chart(vec![release], candidates, global_namespace).remove(0)
+    }
+
     fn newest(judgement: Option<&Judgement>) -> Option<&str> {
         judgement?.verdict.as_ref()?.newest_major.as_deref()
     }
@@ -165,7 +186,7 @@ mod tests {
             candidate("sea", &["1.0.0", "2.0.0"]),
             candidate("land", &["1.0.0", "9.0.0"]),
         ];
-        let watched = WatchedRelease::new(release(), &candidates, None);
+        let watched = judged(release(), &candidates, None);
         for judgement in [
             watched.judgement(|_| true),
             watched.judgement(|namespace| namespace == "sea"),
@@ -177,11 +198,11 @@ mod tests {
 
     #[test]
     fn a_judgement_reveals_no_repository_that_the_caller_does_not_see() {
-        let watched = WatchedRelease::new(release(), &[candidate("land", &["1.0.0", "9.0.0"])], None);
+        let watched = judged(release(), &[candidate("land", &["1.0.0", "9.0.0"])], None);
         assert_eq!(newest(watched.judgement(|_| true)), Some("9.0.0"));
         let hidden = watched.judgement(|namespace| namespace == "sea");
         assert_eq!((newest(hidden), repositories(hidden)), (None, Vec::new()));
-        let own = WatchedRelease::new(release(), &[candidate("sea", &["1.0.0"])], None);
+        let own = judged(release(), &[candidate("sea", &["1.0.0"])], None);
         assert!(own.judgement(|_| false).is_none());
     }
 
@@ -191,7 +212,7 @@ mod tests {
             candidate("global", &["1.0.0", "3.0.0"]),
             candidate("land", &["1.0.0", "9.0.0"]),
         ];
-        let watched = WatchedRelease::new(release(), &candidates, Some("global"));
+        let watched = judged(release(), &candidates, Some("global"));
         let judgement = watched.judgement(|namespace| namespace == "global");
         assert_eq!(newest(judgement), Some("3.0.0"));
     }
@@ -204,7 +225,7 @@ mod tests {
             candidate("sea", &["1.0.0", "2.0.0"]),
             candidate("land", &["1.0.0", "9.0.0"]),
         ];
-        let watched = WatchedRelease::new(Arc::new(declared), &candidates, None);
+        let watched = judged(Arc::new(declared), &candidates, None);
         assert_eq!(newest(watched.judgement(|_| true)), Some("9.0.0"));
         // A caller who does not see that repository is not told of it.
         let hidden = watched.judgement(|namespace| namespace == "sea");

@@ -84,13 +84,13 @@ fn name_of(chart_id: &str) -> &str {
     path.rsplit_once("%2F").map_or(path, |(_, name)| name)
 }
 
-/// Returns true if the last sync left charts out by a filter rule.
+/// Returns true if charts or versions of the repository are left out: by a filter rule, as not valid, or as not pulled yet.
 fn is_filtered(record: &Record) -> bool {
-    let filtered = record
-        .last_sync
-        .as_ref()
-        .and_then(|last_sync| last_sync.get("filtered"));
-    filtered.and_then(Value::as_i64).unwrap_or_default() > 0
+    let is_some = |field: &str| {
+        let count = record.last_sync.as_ref().and_then(|last_sync| last_sync.get(field));
+        count.and_then(Value::as_i64).unwrap_or_default() > 0
+    };
+    record.is_partial() || is_some("filtered") || is_some("skippedCount")
 }
 
 /// Returns `None` for a row that is not readable.

@@ -178,13 +178,18 @@ async fn candidates_are_all_charts_of_a_name(#[values(On::Sqlite, On::Postgres)]
 
 #[rstest]
 #[tokio::test]
-async fn candidates_of_a_repository_with_an_active_filter_are_marked(#[values(On::Sqlite, On::Postgres)] on: On) {
+async fn candidates_of_a_repository_that_leaves_versions_out_are_marked(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
-    for (filtered, expected) in [(0, false), (3, true)] {
+    for (field, count, expected) in [
+        ("filtered", 0, false),
+        ("filtered", 3, true),
+        ("skippedCount", 0, false),
+        ("skippedCount", 3, true),
+    ] {
         let stored = fixture.catalog.record(&repository()).await.unwrap();
         let uid = stored.as_ref().map(|record| record.uid.clone());
         let record = Record {
-            last_sync: Some(serde_json::json!({ "filtered": filtered })),
+            last_sync: Some(serde_json::json!({ field: count })),
             ..stored.unwrap_or_else(record)
         };
         let commit = SyncCommit::new(record, uid, "checksum");

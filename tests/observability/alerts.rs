@@ -18,7 +18,7 @@ use crate::support::project;
 use promql::{Series, labels_of_groupings, series};
 
 /// Labels that Prometheus adds to each series; the namespace in a cluster.
-const TARGET_LABELS: [&str; 3] = ["job", "instance", "namespace"];
+const TARGET_LABELS: [&str; 4] = ["job", "instance", "namespace", "exported_namespace"];
 /// Metrics of the kubelet and of kube-state-metrics, about objects that the chart names.
 const OF_CLUSTER: [&str; 3] = [
     "kubelet_volume_stats_available_bytes",

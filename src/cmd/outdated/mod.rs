@@ -17,7 +17,7 @@ use crate::text::sanitize_lines;
 /// Show which installed charts are out of date, withdrawn or deprecated
 ///
 /// Reads releases of Helm, HelmReleases and OCIRepositories of Flux, and Applications of Argo CD with your rights, and compares
-/// them with the catalog: the database, or with --server that of `portolan serve`, which gets names and versions only.
+/// them with the catalog: the database, or with --server that of `portolan serve`, which gets names, versions and URLs of charts only.
 ///
 /// STATUS is the largest step to a newer version: patch, minor or major; current if there is none. `withdrawn` is a version that
 /// the repository lists no more, although it lists older and newer ones; `not-listed` is any other version that it does not list.

@@ -46,6 +46,8 @@ const DEBOUNCE: Duration = Duration::from_millis(500);
 const READS: usize = 4;
 /// Time between lists of the objects of Flux and Argo CD, in units of the last one's duration.
 const IDLE_FACTOR: u32 = 9;
+/// Failed reads after which the others wait for the next attempt too: the API server may be away, or refuse all.
+const MAX_FAILURES: usize = 20;
 /// Before objects whose read failed are read again.
 const RETRY: Duration = Duration::from_secs(30);
 
@@ -198,20 +200,22 @@ impl Watched {
             .map(|(key, version)| read_version(client, key, version).boxed());
         let due: Vec<BoxFuture<'_, _>> = due.collect();
         let mut reads = stream::iter(due).buffer_unordered(READS);
-        let mut has_failed = false;
-        while let Some((key, version, content)) = reads.next().await {
+        let mut failures = 0;
+        while failures < MAX_FAILURES
+            && let Some((key, version, content)) = reads.next().await
+        {
             let mut objects = self.objects.lock();
             match content {
                 Ok(content) => objects.store(&key, version, content),
                 // The watch reports the end.
                 Err(error) if error.is_not_found() => {}
                 Err(error) => {
-                    has_failed = true;
+                    failures += 1;
                     objects.store_failure(&key, error.to_string());
                 }
             }
         }
-        has_failed
+        failures > 0
     }
 }
 

@@ -103,7 +103,7 @@ pub enum AccessError {
     #[error("a valid token is required, as bearer token or as the password of Basic credentials")]
     Unauthenticated,
     /// Without a namespace: the caller may not list in all of them, and there are too many to review each.
-    #[error("{}", forbidden(.user, .resource, .namespace.as_deref()))]
+    #[error("{}", forbidden(.user, *.resource, .namespace.as_deref()))]
     Forbidden {
         user: String,
         resource: ListedResource,
@@ -120,7 +120,7 @@ pub enum AccessError {
     ForeignHost,
 }
 
-fn forbidden(user: &str, resource: &ListedResource, namespace: Option<&str>) -> String {
+fn forbidden(user: &str, resource: ListedResource, namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) => format!("user {user} may not list {resource} in the namespace {namespace}"),
         None => format!("user {user} may not list {resource} in all namespaces, name one of them"),

@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use super::{ChartKey, Group, Groups, decode, is_filtered};
 use crate::api::NamespacedName;
 use crate::catalog::{Catalog, Error, StoredText};
-use crate::releases::Candidate;
 use crate::releases::watch::in_turn;
+use crate::releases::{Candidate, ListedVersion};
 use crate::serve::snapshot::Snapshot;
 
-/// Rows of one name. Those beyond it are left out.
-const MAX_ROW_BYTES: u64 = 64 * 1024 * 1024;
+/// Memory of the charts of one name, and the largest row. Those beyond it are left out: more than are compared, unless their
+/// versions have long texts.
+const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Reads charts name by name, so that those of one name are in memory.
 pub struct CandidateReader<'a> {
@@ -54,15 +55,15 @@ impl<'a> CandidateReader<'a> {
         })
     }
 
-    /// Returns the next name with its charts, `None` after the last one. Their rows take at most [`MAX_ROW_BYTES`]; those of
-    /// each namespace are read in turn, so that none can displace all of another's.
+    /// Returns the next name with its charts, `None` after the last one. They take at most [`MAX_BYTES`]; those of each
+    /// namespace are read in turn, so that none can displace all of another's.
     pub async fn next(&mut self) -> Result<Option<(String, Vec<Candidate>)>, Error> {
         let Some((name, group)) = self.groups.next() else {
             return Ok(None);
         };
         let keys = group.keys.iter();
         let keys = in_turn(keys.map(|(key, deprecated)| (key.repository.namespace.as_str(), (key, *deprecated))));
-        let (mut candidates, mut left) = (Vec::new(), MAX_ROW_BYTES);
+        let (mut candidates, mut left) = (Vec::new(), MAX_BYTES);
         for (key, is_deprecated) in keys {
             let ChartKey { repository, chart_id } = key;
             let row = if is_deprecated {
@@ -71,11 +72,19 @@ impl<'a> CandidateReader<'a> {
                 self.catalog.chart_row(repository, chart_id, left).await?
             };
             if let Some(StoredText::Complete(info)) = row {
-                left = left.saturating_sub(info.len() as u64);
                 let is_filtered = self.filtered.get(repository).copied().unwrap_or_default();
-                candidates.extend(decode(key, is_deprecated, is_filtered, &info));
+                let candidate = decode(key, is_deprecated, is_filtered, &info);
+                left = left.saturating_sub(candidate.as_ref().map_or(0, bytes));
+                candidates.extend(candidate);
             }
         }
         Ok(Some((name, candidates)))
     }
+}
+
+fn bytes(candidate: &Candidate) -> u64 {
+    let version = |listed: &ListedVersion| {
+        size_of::<ListedVersion>() + listed.version.len() + listed.digest.as_ref().map_or(0, String::len)
+    };
+    candidate.versions.iter().map(version).sum::<usize>() as u64
 }

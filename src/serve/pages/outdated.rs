@@ -9,7 +9,7 @@ use super::shown::{Badge, Choice};
 use super::{Frame, PageError, links, page};
 use crate::api::NamespacedName;
 use crate::releases::{JudgedRelease, Match, ReleaseState, RepositoryName, Status, Verdict};
-use crate::serve::releases::{Found, Query, STATUSES};
+use crate::serve::releases::{Found, Query, STATUSES, enter};
 use crate::serve::site::{Site, Visit};
 use crate::text::printable;
 
@@ -118,7 +118,7 @@ pub(super) async fn list(
     RawQuery(query): RawQuery,
 ) -> Result<Response, PageError> {
     let query = Query::parse(query.as_deref())?;
-    let visit = site.enter(&headers, None).await?;
+    let visit = enter(&site, &headers, query.namespace()).await?;
     let Some(reader) = site.releases() else {
         return page(
             &site,

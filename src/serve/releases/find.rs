@@ -20,17 +20,18 @@ pub(in crate::serve) const STATUSES: [(&str, &str); 8] = [
 
 /// The last release of a page.
 #[derive(Serialize, Deserialize)]
-struct Position(String, String, ReleaseKind, String);
+struct Position(String, String, ReleaseKind, [String; 2]);
 
 impl Position {
     fn of(item: &WatchedRelease) -> Self {
         let (namespace, name, kind, chart) = item.key();
-        Self(namespace.to_owned(), name.to_owned(), kind, chart.to_owned())
+        Self(namespace.to_owned(), name.to_owned(), kind, chart.map(str::to_owned))
     }
 
     fn is_before(&self, item: &WatchedRelease) -> bool {
         let Self(namespace, name, kind, chart) = self;
-        (namespace.as_str(), name.as_str(), *kind, chart.as_str()) < item.key()
+        let chart = chart.each_ref().map(String::as_str);
+        (namespace.as_str(), name.as_str(), *kind, chart) < item.key()
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) use find::{Found, Query, STATUSES};
 use super::access::{Access, Visible};
 use super::problem::Problem;
 use super::respond::respond;
-use super::site::{Freshness, Site};
+use super::site::{Freshness, Site, Visit};
 use crate::releases::JudgedRelease;
 use crate::releases::watched::{JudgedReleases, WatchedReleases};
 
@@ -43,6 +43,14 @@ impl ReleaseReader {
         let caller = caller.await;
         site.count_unknown_token(caller.as_ref().err());
         Ok(caller?.namespaces)
+    }
+}
+
+/// Returns what the caller may see of the catalog. If there are too many namespaces to review, only the one that is named.
+pub(super) async fn enter(site: &Site, headers: &HeaderMap, namespace: Option<&str>) -> Result<Visit, Problem> {
+    match site.enter(headers, None).await {
+        Err(problem) if problem.needs_namespace && namespace.is_some() => site.enter(headers, namespace).await,
+        entered => entered,
     }
 }
 
@@ -70,7 +78,7 @@ async fn list(State(site): State<Site>, headers: HeaderMap, RawQuery(query): Raw
             "this process watches no releases; start `portolan run` with --serve and --releases",
         ));
     };
-    let visit = site.enter(&headers, None).await?;
+    let visit = enter(&site, &headers, query.namespace()).await?;
     let releases = reader.releases.get();
     let visible = reader.visible(&site, &headers, &releases, query.namespace()).await?;
     let found = query.find(&releases, &visible, &visit.caller.namespaces)?;

@@ -11,10 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 pub use polls::{due_look, handled_poll, is_poll_due, is_polled, until_look};
 
 use super::spec::RepositorySpec;
-use crate::catalog::{Handled, Record};
+use crate::catalog::{Handled, PARTIAL_PREFIX, Record};
 use crate::runtime::workqueue::Backoff;
-
-const PARTIAL_PREFIX: &str = "cut-short:";
 
 /// Bounds the delay of a sync after a step of the wall clock: timers are monotonic. Each reconcile reads the database.
 pub const MAX_REQUEUE: Duration = Duration::from_hours(1);
@@ -123,7 +121,7 @@ fn needs_complete_sync(spec: &RepositorySpec, record: &Record) -> bool {
     }
 }
 
-/// Marks the digest of a registry that is not pulled completely. It never equals the digest of a complete registry.
+/// Marks the digest of a registry that is not pulled completely.
 #[must_use]
 pub fn partial_digest(digest: &str) -> String {
     format!("{PARTIAL_PREFIX}{digest}")
@@ -131,7 +129,7 @@ pub fn partial_digest(digest: &str) -> String {
 
 #[must_use]
 pub fn is_partial(record: &Record) -> bool {
-    record.index_digest.starts_with(PARTIAL_PREFIX)
+    record.is_partial()
 }
 
 /// Returns true if charts are stored: all of them, or charts of a partly pulled registry.
