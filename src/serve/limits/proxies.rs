@@ -60,7 +60,7 @@ impl TrustedProxies {
 
     /// Returns the address of the client behind the trusted proxies. Each of them adds its peer at the right of the header;
     /// anyone may have sent what precedes the first other address from there.
-    pub(super) fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+    pub(in crate::serve) fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let values = headers.get_all(FORWARDED_FOR).iter().rev();
         let hops = values.flat_map(|value| value.as_bytes().rsplit(|byte| *byte == b','));
         let mut client = peer.to_canonical();
