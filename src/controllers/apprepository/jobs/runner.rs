@@ -354,10 +354,11 @@ mod tests {
     use crate::controllers::apprepository::tests::samples::spec_with;
 
     #[test]
-    fn each_request_secret_and_restore_has_a_job_of_its_own() {
+    fn each_request_secret_restore_and_poll_has_a_job_of_its_own() {
         let spec = spec_with(|_| ());
         let requested = spec_with(|object| object["spec"]["resyncRequests"] = 7.into());
-        let restored = |later, tombstone| request(&spec, None, [later, tombstone]);
+        let restored = |later, tombstone| request(&spec, None, [later, tombstone], None);
+        let polled = |at: &str| request(&spec, None, [None, None], Some(&serde_json::json!([at, null])));
         let requests = [
             request(&spec, None, [None, None], None),
             request(&requested, None, [None, None], None),
@@ -366,6 +367,8 @@ mod tests {
             restored(Some(5), None),
             restored(None, Some(5)),
             restored(None, Some(6)),
+            polled("2026-01-01T10:04:00Z"),
+            polled("2026-01-01T10:04:01Z"),
         ];
         for (number, request) in requests.iter().enumerate() {
             assert!(!requests[..number].contains(request), "{request}");
