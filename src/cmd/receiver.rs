@@ -59,9 +59,10 @@ impl Address {
         let object = call(repositories.get(&name.name)).await;
         let object = object.map_err(failed_to(format!("read AppRepository {name}")))?;
         let annotation = object.metadata.annotations.as_ref().and_then(|all| all.get(RECEIVER));
-        let secret_name = annotation.map(|secret| secret.trim()).ok_or_else(|| {
+        let secret_name = annotation.map(|secret| secret.trim());
+        let secret_name = secret_name.filter(|secret| is_object_name(secret)).ok_or_else(|| {
             Error::Failed(format!(
-                "AppRepository {name} has no receiver; create a Secret with `type` and `token`, and annotate the repository with \
+                "AppRepository {name} has no valid receiver; create a Secret with `type` and `token`, and annotate the repository with \
                  {RECEIVER}=SECRET"
             ))
         })?;

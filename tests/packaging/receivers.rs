@@ -28,7 +28,7 @@ async fn objects(namespace: &str, more: &[&str]) -> Vec<Value> {
         namespace,
         &settings,
     ];
-    let rendered = documents(&helm_output(&[&arguments, more].concat()).await);
+    let rendered = documents(&helm_output(&[&arguments[..], more].concat()).await);
     let component = "app.kubernetes.io/component";
     let of_receivers = |object: &Value| object["metadata"]["labels"][component] == "receivers";
     rendered.into_iter().filter(of_receivers).collect()

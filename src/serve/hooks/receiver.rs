@@ -10,6 +10,8 @@ use crate::text::{hex, printable, truncate};
 
 /// Shorter tokens could be guessed from a signature that a sender shows.
 const MIN_TOKEN: usize = 16;
+/// Tokens of known receivers stay in memory.
+const MAX_TOKEN: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReceiverKind {
@@ -46,8 +48,9 @@ pub enum ReceiverError {
     )]
     Type(String),
     #[error(
-        "the Secret has no `token` of at least {} bytes; create one, for example with `openssl rand -hex 32`",
-        MIN_TOKEN
+        "the Secret has no `token` of at least {} bytes and at most {}; create one, for example with `openssl rand -hex 32`",
+        MIN_TOKEN,
+        MAX_TOKEN
     )]
     Token,
 }
@@ -86,7 +89,7 @@ impl Receiver {
         let invalid = |()| ReceiverError::Type(truncate(&printable(&text), 64));
         let kind = text.parse::<ReceiverKind>().map_err(invalid)?;
         let token = value("token");
-        if token.len() < MIN_TOKEN {
+        if !(MIN_TOKEN..=MAX_TOKEN).contains(&token.len()) {
             return Err(ReceiverError::Token);
         }
         let signed = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, token), name.to_string().as_bytes());

@@ -96,6 +96,17 @@ fn a_wrong_signature_is_refused(#[case] type_: &str, #[case] sent: &[(&str, &str
 }
 
 #[test]
+fn the_key_of_an_address_signs_no_body() {
+    let name = name("team-a", "stable");
+    for (type_, header) in [("generic-hmac", "X-Signature"), ("github", "X-Hub-Signature-256")] {
+        let path = receiver(&name, type_, TOKEN).unwrap().path(&name);
+        let signature = format!("sha256={}", path.rsplit('/').next().unwrap());
+        let refused = verify(type_, TOKEN, &[(header, signature.as_str())], "team-a/stable", 0);
+        assert!(matches!(refused, Err(Mismatch::Wrong(_))), "{type_}: {refused:?}");
+    }
+}
+
+#[test]
 fn a_signed_webhook_of_gitlab_is_valid_for_5_minutes() {
     let verify = |seconds: i64| verify("gitlab", WEBHOOK_TOKEN, &WEBHOOK, WEBHOOK_BODY, 1_614_265_330 + seconds);
     for seconds in [-300, 0, 300] {
@@ -136,13 +147,18 @@ fn pulls_from_a_registry_are_no_changes() {
 }
 
 #[test]
-fn a_secret_without_type_or_with_a_short_token_is_no_receiver() {
+fn a_secret_without_type_or_with_a_short_or_long_token_is_no_receiver() {
     let name = name("team-a", "stable");
     let error = |type_: &str, token: &str| receiver(&name, type_, token).unwrap_err().to_string();
     assert!(error("nexus", TOKEN).contains("nexus"));
     assert!(error("", TOKEN).contains("no valid `type`; use"));
-    for short in ["", "0123456789abcde", "0123456789abcde\n"] {
-        assert!(error("generic", short).contains("at least 16 bytes"), "{short}");
+    let long = "0".repeat(1025);
+    for refused in ["", "0123456789abcde", "0123456789abcde\n", &long] {
+        let error = error("generic", refused);
+        assert!(
+            error.contains("at least 16 bytes and at most 1024"),
+            "{refused}: {error}"
+        );
     }
     let [plain, file] = [TOKEN.to_owned(), format!("{TOKEN}\n")];
     let path = |token: &str| receiver(&name, "generic\n", token).unwrap().path(&name);
@@ -360,13 +376,13 @@ async fn a_large_body_is_refused_whether_its_size_is_declared_or_not() {
     let endless = || Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
     let response = site.send(&path, 1, &declared, endless()).await;
     assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
-    let chunks = futures::stream::repeat_with(|| Ok::<_, std::io::Error>(vec![0; 64 * 1024]));
+    let chunks = futures::stream::repeat_with(|| Ok::<_, std::io::Error>(vec![0_u8; 64 * 1024]));
     let response = site.send(&path, 1, &[], Body::from_stream(chunks)).await;
     assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
     let response = site.send(&path, 1, &[], endless()).await;
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(site.fake.polls.lock().is_empty());
-    let largest = Body::from(vec![0; MAX_BODY]);
+    let largest = Body::from(vec![0_u8; MAX_BODY]);
     assert_eq!(site.send(&path, 1, &[], largest).await.status(), StatusCode::ACCEPTED);
 }
 

@@ -153,8 +153,12 @@ impl JobRunner {
         let tombstone = self.tombstones.find_outdated(name, meta).await?;
         let replaces_revision = due.later.and_then(|later| later.revision);
         let secret_versions = due.is_forced.then_some(secret_versions);
+        // Other Jobs handle the poll too. In their names, each push during such a Job would make another one.
+        let poll = due
+            .is_poll
+            .then(|| serde_json::json!([spec.requests.poll_at, due.look]));
         let run = SyncRun {
-            request: request(spec, secret_versions, [replaces_revision, tombstone], due.look),
+            request: request(spec, secret_versions, [replaces_revision, tombstone], poll.as_ref()),
             replaces_uid: due.replaces_uid.clone(),
             replaces_revision,
         };
@@ -313,7 +317,7 @@ fn request(
     spec: &RepositorySpec,
     secret_versions: Option<&str>,
     restored: [Option<i64>; 2],
-    look: Option<Timestamp>,
+    poll: Option<&serde_json::Value>,
 ) -> String {
     let requests = &spec.requests;
     let request = serde_json::json!([
@@ -328,8 +332,7 @@ fn request(
         restored,
     ]);
     // Without a poll, Jobs keep the names of earlier releases.
-    let poll = (requests.poll_at.as_ref()).map(|poll_at| serde_json::json!([poll_at, look]).to_string());
-    request.to_string() + poll.as_deref().unwrap_or_default()
+    request.to_string() + &poll.map(ToString::to_string).unwrap_or_default()
 }
 
 /// Returns the time after which a poll may need a Job.
@@ -351,10 +354,11 @@ mod tests {
     use crate::controllers::apprepository::tests::samples::spec_with;
 
     #[test]
-    fn each_request_secret_and_restore_has_a_job_of_its_own() {
+    fn each_request_secret_restore_and_poll_has_a_job_of_its_own() {
         let spec = spec_with(|_| ());
         let requested = spec_with(|object| object["spec"]["resyncRequests"] = 7.into());
         let restored = |later, tombstone| request(&spec, None, [later, tombstone], None);
+        let polled = |at: &str| request(&spec, None, [None, None], Some(&serde_json::json!([at, null])));
         let requests = [
             request(&spec, None, [None, None], None),
             request(&requested, None, [None, None], None),
@@ -363,6 +367,8 @@ mod tests {
             restored(Some(5), None),
             restored(None, Some(5)),
             restored(None, Some(6)),
+            polled("2026-01-01T10:04:00Z"),
+            polled("2026-01-01T10:04:01Z"),
         ];
         for (number, request) in requests.iter().enumerate() {
             assert!(!requests[..number].contains(request), "{request}");
