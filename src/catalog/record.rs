@@ -402,6 +402,10 @@ mod tests {
             flux_requested_at: Some("f".into()),
             last: Some("l".into()),
         };
+        record.poll = Poll {
+            at: Some("p".into()),
+            has_found: true,
+        };
         record.schedule = Some("@daily".into());
         record.state = RecordState {
             ready: Some(true),
@@ -420,7 +424,7 @@ mod tests {
                 r#"{"baseline":{"names":1,"versions":2},"#,
                 r#""refused":{"etag":"e","lastModified":"m","digest":"d","reason":"r","message":"m","confirm":"c","inputs":"g"},"#,
                 r#""handled":{"resyncRequests":3,"requestedAt":"a","fluxRequestedAt":"f","last":"l"},"#,
-                r#""schedule":"@daily","state":{"stalled":true,"reason":"r","message":"m","failures":4,"failureReported":true,"slowSyncs":5,"retryAt":"1970-01-01T00:00:00Z"},"lastSync":{"charts":5}}"#
+                r#""poll":{"at":"p","hasFound":true},"schedule":"@daily","state":{"stalled":true,"reason":"r","message":"m","failures":4,"failureReported":true,"slowSyncs":5,"retryAt":"1970-01-01T00:00:00Z"},"lastSync":{"charts":5}}"#
             )
         );
     }

@@ -43,6 +43,9 @@ pub enum ServedPart {
 /// --archives=proxy, except --spool-dir.
 #[derive(Args, Debug)]
 pub struct Serve {
+    // The first field: each field takes its values from the matches.
+    #[command(flatten)]
+    pub unused: UnusedFlags,
     /// Serve this part alone
     #[arg(long, value_name = "PART", value_enum)]
     pub only: Option<ServedPart>,
@@ -78,8 +81,6 @@ pub struct Serve {
     pub fetch: FetchFlags,
     #[command(flatten)]
     pub resources: ResourceFlags,
-    #[command(flatten)]
-    pub unused: UnusedFlags,
 }
 
 /// Those of `portolan run` for archives of charts, besides [`FetchFlags`].

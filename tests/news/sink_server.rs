@@ -8,9 +8,8 @@ use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Response};
-use hmac::{Hmac, KeyInit, Mac};
+use ring::hmac;
 use serde_json::Value;
-use sha2::Sha256;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -47,14 +46,8 @@ impl Received {
         let Some(header) = self.headers.get("x-signature") else {
             return false;
         };
-        let mut mac = Hmac::<Sha256>::new_from_slice(key.as_bytes()).unwrap();
-        mac.update(&self.body);
-        let digest: String = mac
-            .finalize()
-            .into_bytes()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let digest = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes()), &self.body);
+        let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
         header.to_str().unwrap().split_once('=') == Some(("sha256", digest.as_str()))
     }
 }

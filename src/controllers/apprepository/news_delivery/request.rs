@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use hmac::{Hmac, KeyInit, Mac};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, StatusCode};
-use sha2::Sha256;
+use ring::hmac;
 
 use super::message::Body;
 use super::sink::{Sink, SinkError};
@@ -97,11 +96,8 @@ fn exchange(sink: &Sink, body: Body) -> Result<Exchange, FetchError> {
 }
 
 fn signature(key: &[u8], body: &[u8]) -> Option<HeaderValue> {
-    // Keys of all lengths are valid.
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
-    mac.update(body);
-    let digest = mac.finalize().into_bytes();
-    HeaderValue::try_from(format!("sha256={}", hex(&digest))).ok()
+    let signature = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), body);
+    HeaderValue::try_from(format!("sha256={}", hex(signature.as_ref()))).ok()
 }
 
 fn check(head: ResponseHead, host: &str) -> Result<(), Failure> {
