@@ -1,4 +1,4 @@
-//! When a failed delivery is repeated.
+//! The times of repeated deliveries.
 
 use std::ops::Range;
 use std::time::Duration;
