@@ -30,6 +30,21 @@ async fn due(fixture: &Fixture, now: i64, busy: &[&str]) -> Vec<String> {
 
 #[rstest]
 #[tokio::test]
+async fn a_row_that_can_not_be_read_holds_no_later_row(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    sync(&fixture, &[], vec![chart("a", &["1.0.0"])]).await;
+    insert(&fixture, ("kubeapps", "a/s", "a1"), 10).await;
+    insert(&fixture, ("kubeapps", "a/s", "a2"), 20).await;
+    fixture
+        .tables
+        .execute("UPDATE portolan_news SET event = '{\"kind\":\"of a later release\"}' WHERE id = 'a1'")
+        .await;
+    assert_eq!(due(&fixture, 50, &[]).await, [""; 0]);
+    assert_eq!(due(&fixture, 50, &[]).await, ["a2"]);
+}
+
+#[rstest]
+#[tokio::test]
 async fn the_oldest_row_of_each_sink_is_due_until_it_is_delivered(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     sync(&fixture, &[], vec![chart("a", &["1.0.0"])]).await;

@@ -154,8 +154,10 @@ impl Event {
 
 fn event_hash(record: &Record, kind: EventKind) -> Sha256 {
     let mut hash = Sha256::new();
+    // With the UID: a repository that is created again has news of its own.
     for text in [
         &record.origin,
+        &record.uid,
         &record.name.namespace,
         &record.name.name,
         &format!("{kind:?}"),

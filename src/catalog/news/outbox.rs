@@ -40,7 +40,8 @@ impl Catalog {
         }
     }
 
-    /// Returns the oldest row of each sink that is not in `busy`, if it is due: first one of each namespace.
+    /// Returns the oldest row of each sink that is not in `busy`, if it is due: first one of each namespace. Deletes rows that
+    /// can't be read, which would hold the later ones of their sink.
     pub async fn due_news(
         &self,
         origin: &str,
@@ -71,7 +72,14 @@ impl Catalog {
             Ok(rows)
         });
         let due = due.await?.into_iter().filter(|row| !busy.contains(&row.sink));
-        Ok(due.take(limit).filter_map(StoredNews::decode).collect())
+        let mut rows = Vec::new();
+        for stored in due.take(limit) {
+            match stored.decode() {
+                Ok(row) => rows.push(row),
+                Err((id, sink)) => self.news_delivered(&id, &sink).await?,
+            }
+        }
+        Ok(rows)
     }
 
     pub async fn news_backlog(&self, origin: &str) -> Result<NewsBacklog, Error> {
@@ -183,12 +191,16 @@ struct StoredNews {
 }
 
 impl StoredNews {
-    /// Returns `None` for an event of a newer release. It expires.
-    fn decode(self) -> Option<NewsRow> {
-        let event = serde_json::from_str(&self.event)
-            .inspect_err(|error| tracing::warn!(id = self.id, %error, "ignoring news that can't be read"))
-            .ok()?;
-        Some(NewsRow {
+    /// Fails with ID and sink for an event of a newer release.
+    fn decode(self) -> Result<NewsRow, (String, String)> {
+        let event = match serde_json::from_str(&self.event) {
+            Ok(event) => event,
+            Err(error) => {
+                tracing::warn!(id = self.id, sink = self.sink, %error, "dropping news that can't be read");
+                return Err((self.id, self.sink));
+            }
+        };
+        Ok(NewsRow {
             id: self.id,
             namespace: self.namespace,
             name: self.name,

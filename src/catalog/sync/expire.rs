@@ -37,7 +37,7 @@ impl Catalog {
             if !record::lock_if_uid(tx, name, uid).await? {
                 return Ok((0, 0));
             }
-            let (dropped, changes) = drop_all(tx, name, now).await?;
+            let (dropped, changes) = drop_all(tx, name, now, !sinks.is_empty()).await?;
             let news = news::insert_changes(tx, record, sinks, EventKind::Versions, changes).await?;
             Ok((dropped, news))
         });
@@ -48,7 +48,12 @@ impl Catalog {
 }
 
 /// `now` is in milliseconds since 1970.
-async fn drop_all(tx: &mut Transaction, name: &NamespacedName, now: i64) -> Result<(u64, ChangeLog), Error> {
+async fn drop_all(
+    tx: &mut Transaction,
+    name: &NamespacedName,
+    now: i64,
+    has_sinks: bool,
+) -> Result<(u64, ChangeLog), Error> {
     const SELECT: &str = "SELECT chart_id, version FROM portolan_kept_versions
         WHERE namespace = $1 AND name = $2 AND expires <= $3";
     const DELETE: &str = "DELETE FROM portolan_kept_versions WHERE namespace = $1 AND name = $2 AND expires <= $3";
@@ -67,7 +72,15 @@ async fn drop_all(tx: &mut Transaction, name: &NamespacedName, now: i64) -> Resu
         let before: Vec<String> = info.versions().map(str::to_owned).collect();
         info.chart_versions
             .retain(|version| !expired.contains(&version.version));
-        batch.report(&chart_id, ChangeLog::of_chart(&chart_id, &before, &info));
+        if has_sinks {
+            let changes = ChangeLog::of_chart(&chart_id, &before, &info);
+            if info.chart_versions.is_empty() {
+                // Not written by the batch.
+                batch.changes.append(changes);
+            } else {
+                batch.report(&chart_id, changes);
+            }
+        }
         let before = before.len();
         dropped += (before - info.chart_versions.len()) as u64;
         if info.chart_versions.len() < before {

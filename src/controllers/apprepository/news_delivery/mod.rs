@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 pub use metrics::NewsMetrics;
 
@@ -56,6 +56,8 @@ const MAX_ROWS: usize = 256;
 const LOOK_ROWS: usize = MAX_ROWS / SHARE;
 const MAX_PER_SINK: u32 = 1_000;
 const MAX_TOTAL: u32 = 10_000;
+/// Between two looks, which each read the whole outbox.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of looks while rows are delivered: others become due meanwhile, and no timer says so.
 const BUSY_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval of looks if other replicas commit to the same outbox.
@@ -105,6 +107,7 @@ impl NewsDelivery {
         let mut trimmed = None;
         let mut inserted = delivery.catalog.news_inserted();
         loop {
+            let looked = Instant::now();
             let pause = match delivery.look(&mut deliveries, &mut trimmed).await {
                 Ok(pause) => pause,
                 Err(error) => {
@@ -118,6 +121,7 @@ impl NewsDelivery {
                 () = delivery.jobs_changed.notified() => {}
                 () = deliveries.next_end() => {}
             }
+            sleep_until(looked + MIN_INTERVAL).await;
         }
     }
 
@@ -144,10 +148,16 @@ impl NewsDelivery {
         }
         let busy = deliveries.sinks();
         let due = self.catalog.due_news(self.origin.id(), now, &busy, LOOK_ROWS).await?;
-        for row in due {
+        // Other processes of the cluster, such as those of other namespaces, deliver the news of their repositories.
+        let is_ours = |row: &NewsRow| {
+            self.store
+                .get(&NamespacedName::new(&row.namespace, &row.name))
+                .is_some()
+        };
+        for row in due.into_iter().filter(is_ours) {
             deliveries.start(row, |row, state| Arc::clone(self).deliver(row, state));
         }
-        // Rows that can't be read are due until they expire.
+        // The rows of other processes may be the ones that are due.
         Ok(if deliveries.is_empty() {
             DATABASE_RETRY
         } else {
