@@ -14,6 +14,7 @@
 //! Order of acquisition: sync slot, host permit, spool, memory, CPU permit, database connection.
 
 mod cgroup;
+mod interleave;
 mod metrics;
 mod offload;
 mod parsed;
@@ -32,6 +33,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 pub use cgroup::{memory_left, memory_limit};
+pub use interleave::interleave;
 pub use metrics::{Metrics, ResourceMetrics};
 #[cfg(test)]
 pub use offload::has_left_runtime;

@@ -7,8 +7,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::Status;
-use super::watch::in_turn;
 use super::watched::{JudgedReleases, WatchedReleases};
+use crate::budget::interleave;
 
 /// Series of releases that are out of date.
 const MAX_SERIES: usize = 1000;
@@ -68,7 +68,7 @@ fn outdated(releases: &JudgedReleases) -> Vec<(&str, &str, &'static str)> {
         }
     }
     let series = worst.into_iter();
-    in_turn(series.filter_map(|((namespace, name), status)| Some((namespace, (namespace, name, kind(status)?)))))
+    interleave(series.filter_map(|((namespace, name), status)| Some((namespace, (namespace, name, kind(status)?)))))
 }
 
 const fn kind(status: Status) -> Option<&'static str> {

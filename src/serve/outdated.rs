@@ -18,9 +18,9 @@ use super::problem::Problem;
 use super::rows::RowError;
 use super::site::{Site, Visit};
 use crate::api::NamespacedName;
+use crate::budget::interleave;
 use crate::catalog::Record;
 use crate::catalog::query::CandidateInfo;
-use crate::releases::watch::in_turn;
 use crate::releases::{
     Candidate, InstalledChart, JudgeOptions, Judgement, ListedVersion, MAX_VERSIONS, Match, OutdatedRequest,
     RepositoryName, judge,
@@ -180,7 +180,7 @@ impl Candidates {
         let keys_of = keys
             .iter()
             .map(|(key, deprecated)| (key.repository.namespace.as_str(), (key, *deprecated)));
-        let mut ordered: Vec<(&ChartKey, bool)> = in_turn(keys_of);
+        let mut ordered: Vec<(&ChartKey, bool)> = interleave(keys_of);
         ordered.sort_by_cached_key(|(key, _)| !is_preferred(key));
         ordered.truncate(MAX_CANDIDATES);
         let reads = ordered.into_iter().map(|(key, is_deprecated)| {

@@ -8,7 +8,6 @@ mod stored;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kube::Client;
@@ -81,19 +80,6 @@ pub async fn list(client: &Client, scope: &Scope, limits: Limits) -> Result<List
     releases.extend(argo::releases(applications));
     releases.sort_by(|a, b| (&a.namespace, &a.name, a.kind).cmp(&(&b.namespace, &b.name, b.kind)));
     Ok(Listing { releases, unreadable })
-}
-
-/// Returns as many items as `limit`: the first of each namespace, the second of each, and so on.
-fn fair_share<T>(items: Vec<T>, limit: usize, namespace: impl Fn(&T) -> &str) -> Vec<T> {
-    let mut counts = BTreeMap::<String, usize>::new();
-    let rank = |item: T| {
-        let count = counts.entry(namespace(&item).to_owned()).or_default();
-        *count += 1;
-        (*count, item)
-    };
-    let mut ranked: Vec<(usize, T)> = items.into_iter().map(rank).collect();
-    ranked.sort_by_key(|(rank, _)| *rank);
-    ranked.into_iter().take(limit).map(|(_, item)| item).collect()
 }
 
 /// Returns a declared URL without credentials and query: it is sent to the catalog.

@@ -7,9 +7,9 @@ use std::fmt::Display;
 use futures::{StreamExt, stream};
 use serde::Deserialize;
 
-use super::fair_share;
 use super::reader::{Collection, Reader};
 use crate::api::NamespacedName;
+use crate::budget::interleave;
 use crate::releases::Release;
 use crate::releases::payload::{PayloadError, decode, decode_secret, name_and_revision};
 
@@ -88,7 +88,12 @@ pub(super) async fn list(reader: &Reader<'_>, limit: usize) -> Vec<Release> {
         );
         reader.record_unreadable(&message);
     }
-    let revisions = fair_share(revisions, limit, |revision| revision.object.namespace.as_str());
+    let namespaces: Vec<String> = revisions
+        .iter()
+        .map(|revision| revision.object.namespace.clone())
+        .collect();
+    let mut revisions = interleave(namespaces.iter().map(String::as_str).zip(revisions));
+    revisions.truncate(limit);
     let reads = stream::iter(revisions).map(|revision| read(reader, revision));
     let releases: Vec<Option<Release>> = reads.buffered(READS).collect().await;
     releases.into_iter().flatten().collect()

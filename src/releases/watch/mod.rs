@@ -24,12 +24,12 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use declared::watch_declared;
-pub use objects::in_turn;
 use objects::{MAX_RELEASES, ObjectKey, Objects, Storage, Version, is_small};
 
 use super::Release;
 use super::cluster::{self, Declared, Limits};
 use crate::api::NamespacedName;
+use crate::budget::interleave;
 use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::watch::{MetadataEvent, Scope, Selection, watch_metadata};
 use crate::text::sanitize;
@@ -185,7 +185,7 @@ impl Watched {
         releases.retain(is_small);
         found.unreadable_count += count - releases.len();
         let count = releases.len();
-        let mut kept = in_turn(releases.iter().map(|release| (release.namespace.as_str(), release)));
+        let mut kept = interleave(releases.iter().map(|release| (release.namespace.as_str(), release)));
         kept.truncate(MAX_RELEASES);
         found.left_out += count - kept.len();
         found.releases = kept.into_iter().cloned().map(Arc::new).collect();

@@ -1,9 +1,10 @@
 //! The objects that the watches report, and which of them are read: as many of each namespace as fit.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use super::{Found, Unreadable};
 use crate::api::NamespacedName;
+use crate::budget::interleave;
 use crate::releases::Release;
 
 /// Releases that are read. Each takes up to [`MAX_RELEASE_BYTES`].
@@ -69,7 +70,7 @@ impl Objects {
     pub(super) fn due(&mut self) -> Vec<(ObjectKey, Version)> {
         let entries = self.entries.iter_mut();
         let entries = entries.map(|(key, entry)| (key.0.namespace.as_str(), (key, entry)));
-        let mut ranked = in_turn(entries);
+        let mut ranked = interleave(entries);
         for (_, entry) in ranked.drain(ranked.len().min(MAX_RELEASES)..) {
             (entry.read, entry.content) = (None, None);
         }
@@ -125,20 +126,6 @@ impl Objects {
         }
         (releases.into_values().cloned().collect(), found)
     }
-}
-
-/// Returns items in the order of their rank within their namespace: the first of each, the second of each, and so on.
-#[must_use]
-pub fn in_turn<'a, T>(items: impl IntoIterator<Item = (&'a str, T)>) -> Vec<T> {
-    let mut ranks = HashMap::<&str, usize>::new();
-    let ranked = items.into_iter().map(|(namespace, item)| {
-        let rank = ranks.entry(namespace).or_default();
-        *rank += 1;
-        (*rank, item)
-    });
-    let mut ranked: Vec<(usize, T)> = ranked.collect();
-    ranked.sort_by_key(|(rank, _)| *rank);
-    ranked.into_iter().map(|(_, item)| item).collect()
 }
 
 fn limited(release: Release) -> Result<Release, String> {

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::{ChartKey, Group, Groups, decode, is_filtered};
 use crate::api::NamespacedName;
+use crate::budget::interleave;
 use crate::catalog::{Catalog, Error, StoredText};
-use crate::releases::watch::in_turn;
 use crate::releases::{Candidate, ListedVersion};
 use crate::serve::snapshot::Snapshot;
 
@@ -62,7 +62,7 @@ impl<'a> CandidateReader<'a> {
             return Ok(None);
         };
         let keys = group.keys.iter();
-        let keys = in_turn(keys.map(|(key, deprecated)| (key.repository.namespace.as_str(), (key, *deprecated))));
+        let keys = interleave(keys.map(|(key, deprecated)| (key.repository.namespace.as_str(), (key, *deprecated))));
         let (mut candidates, mut left) = (Vec::new(), MAX_BYTES);
         for (key, is_deprecated) in keys {
             let ChartKey { repository, chart_id } = key;

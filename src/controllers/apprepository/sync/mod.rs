@@ -9,6 +9,7 @@
 
 mod chart_rows;
 mod commit;
+mod commit_result;
 mod download_cache;
 pub mod filter;
 pub mod filter_process;

@@ -1,7 +1,5 @@
 //! KubeVela's gauges of Applications (gate `EnableApplicationStatusMetrics`), computed from the cache.
 
-use std::collections::HashMap;
-
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -9,6 +7,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::OamMetrics;
 use crate::api::NamespacedName;
+use crate::budget::interleave;
 use crate::controllers::oam::cache::{CachedApplication, StatusOutline};
 use crate::runtime::watch::{Cached, Store};
 
@@ -61,33 +60,18 @@ impl Collector for ApplicationCollector {
 type Status = (NamespacedName, StatusOutline);
 
 fn statuses(applications: &Store<Cached<CachedApplication>>) -> Vec<Status> {
-    let status = |name: NamespacedName| {
-        let app = applications.get(&name)?;
+    let status = |name: &NamespacedName| {
+        let app = applications.get(name)?;
         let status = app.object()?.status()?.clone();
-        Some((name, status))
+        Some((name.clone(), status))
     };
     let mut names = applications.names();
     names.sort_unstable();
-    interleave_namespaces(names)
+    interleave(names.iter().map(|name| (name.namespace.as_str(), name)))
         .into_iter()
         .filter_map(status)
         .take(MAX_APPLICATIONS)
         .collect()
-}
-
-/// Returns the first name of each namespace, then the second, and so on: a namespace with many leaves place for others.
-fn interleave_namespaces(names: Vec<NamespacedName>) -> Vec<NamespacedName> {
-    let mut counts: HashMap<String, usize> = HashMap::new();
-    let mut names: Vec<(usize, NamespacedName)> = names
-        .into_iter()
-        .map(|name| {
-            let count = counts.entry(name.namespace.clone()).or_default();
-            *count += 1;
-            (*count, name)
-        })
-        .collect();
-    names.sort();
-    names.into_iter().map(|(_, name)| name).collect()
 }
 
 fn encode(statuses: &[Status], mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
@@ -142,17 +126,6 @@ mod tests {
         fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
             encode(&self.0, encoder)
         }
-    }
-
-    #[test]
-    fn namespaces_get_series_in_turns() {
-        let names = ["a/1", "a/2", "a/3", "b/1", "c/1", "c/2"];
-        let names = names.iter().filter_map(|name| name.split_once('/'));
-        let names = names
-            .map(|(namespace, name)| NamespacedName::new(namespace, name))
-            .collect();
-        let names: Vec<_> = interleave_namespaces(names).iter().map(ToString::to_string).collect();
-        assert_eq!(names, ["a/1", "b/1", "c/1", "a/2", "c/2", "a/3"]);
     }
 
     #[test]
