@@ -1,6 +1,5 @@
 //! Chooses the Kubernetes events of a sync: changes, failures and recoveries. An unchanged repository gets none.
 
-use super::decision::is_partial;
 use super::spec::RepositorySpec;
 use super::sync::request::{SyncError, SyncOutcome};
 use super::sync_summary::changes;
@@ -29,7 +28,7 @@ pub fn sync_events(
         // A sync in several parts is reported once, at its end.
         SyncOutcome::Synced { is_complete: false, .. } => {}
         SyncOutcome::Synced { committed, skipped, .. } => {
-            let was_partial = before.is_some_and(is_partial);
+            let was_partial = before.is_some_and(Record::is_partial);
             let [added, changed, removed] = changes(before, after, committed);
             let is_change = added + changed + removed > 0;
             let is_first = before.is_none_or(|record| record.last_success.is_none());

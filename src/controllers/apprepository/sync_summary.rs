@@ -3,7 +3,6 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::decision::is_partial;
 use crate::api::{LastSync, SkippedEntry};
 use crate::catalog::{CommitSummary, Record};
 use crate::helm::index::Summary;
@@ -63,7 +62,7 @@ pub fn last_sync_of(record: &Record) -> Option<LastSync> {
 
 /// Returns the numbers of added, changed and removed charts: of the whole sync if it had several parts.
 pub(super) fn changes(before: Option<&Record>, after: &Record, committed: &CommitSummary) -> [i64; 3] {
-    match last_sync_of(after).filter(|_| before.is_some_and(is_partial)) {
+    match last_sync_of(after).filter(|_| before.is_some_and(Record::is_partial)) {
         Some(all) => [all.added, all.changed, all.removed],
         None => [committed.added, committed.changed, committed.removed].map(number),
     }

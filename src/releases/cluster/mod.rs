@@ -21,8 +21,12 @@ pub use declared::Declared;
 use flux::FluxObjects;
 use reader::Reader;
 
+/// Releases that are read.
+pub const MAX_RELEASES: usize = 10_000;
 /// Names of what can't be read.
 pub const MAX_UNREADABLE: usize = 50;
+/// Selects the installed revision of each release: older ones are superseded.
+pub(super) const DEPLOYED: &str = "owner=helm,status=deployed";
 
 /// Namespaces to read, all if empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +45,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            releases: 10_000,
+            releases: MAX_RELEASES,
             time: Duration::from_secs(120),
         }
     }

@@ -7,6 +7,7 @@ use std::fmt::Display;
 use futures::{StreamExt, stream};
 use serde::Deserialize;
 
+use super::DEPLOYED;
 use super::reader::{Collection, Reader};
 use crate::api::NamespacedName;
 use crate::budget::interleave;
@@ -23,7 +24,6 @@ static CONFIG_MAPS: Collection = Collection {
     versions: &["v1"],
     plural: "configmaps",
 };
-const DEPLOYED: &str = "owner=helm,status=deployed";
 /// A release without a deployed revision is listed with the state of its last one.
 const UNFINISHED: &str = "owner=helm,status in (failed,pending-install,pending-upgrade,pending-rollback)";
 /// Objects that are read at once. Each has up to 1.5 MiB.

@@ -24,18 +24,16 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use declared::watch_declared;
-use objects::{MAX_RELEASES, ObjectKey, Objects, Storage, Version, is_small};
+use objects::{ObjectKey, Objects, Storage, Version, is_small};
 
 use super::Release;
-use super::cluster::{self, Declared, Limits};
+use super::cluster::{self, DEPLOYED, Declared, Limits, MAX_RELEASES};
 use crate::api::NamespacedName;
 use crate::budget::interleave;
 use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::watch::{MetadataEvent, Scope, Selection, watch_metadata};
 use crate::text::sanitize;
 
-/// Only the revision that is installed: older ones are superseded.
-const SELECTOR: &str = "owner=helm,status=deployed";
 /// The key of a release in its object.
 const KEY: &str = "release";
 /// Between lists of objects that may not be watched.
@@ -94,7 +92,7 @@ pub async fn watch_releases(client: Client, namespace: Option<String>, found: wa
     let watched = Arc::new(Watched::default());
     let selection = || Selection {
         scope: namespace.clone().map_or(Scope::All, Scope::Namespace),
-        labels: Some(SELECTOR.to_owned()),
+        labels: Some(DEPLOYED.to_owned()),
     };
     let on_event = |storage| {
         let watched = Arc::clone(&watched);

@@ -6,12 +6,10 @@ use super::{Found, Unreadable};
 use crate::api::NamespacedName;
 use crate::budget::interleave;
 use crate::releases::Release;
+use crate::releases::cluster::{MAX_RELEASES, MAX_UNREADABLE};
 
-/// Releases that are read. Each takes up to [`MAX_RELEASE_BYTES`].
-pub(super) const MAX_RELEASES: usize = 10_000;
-pub(super) const MAX_RELEASE_BYTES: usize = 4096;
-/// Objects that can't be read, of which the name is kept.
-const MAX_UNREADABLE: usize = 50;
+/// Bytes of the texts of one release.
+const MAX_RELEASE_BYTES: usize = 4096;
 
 /// Helm's two drivers. Others keep no objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

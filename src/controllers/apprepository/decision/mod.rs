@@ -127,15 +127,10 @@ pub fn partial_digest(digest: &str) -> String {
     format!("{PARTIAL_PREFIX}{digest}")
 }
 
-#[must_use]
-pub fn is_partial(record: &Record) -> bool {
-    record.is_partial()
-}
-
 /// Returns true if charts are stored: all of them, or charts of a partly pulled registry.
 #[must_use]
 pub fn has_charts(record: &Record) -> bool {
-    record.state.ready == Some(true) || is_partial(record)
+    record.state.ready == Some(true) || record.is_partial()
 }
 
 /// Returns true if the rows are as our last sync left them: no other writer, restore or deletion changed them.
@@ -181,7 +176,7 @@ pub fn handled(spec: &RepositorySpec, before: &Handled) -> Handled {
 
 /// Returns true if the last sync stopped only at its limit. A failed sync waits for its backoff.
 pub(super) fn has_more(record: &Record) -> bool {
-    is_partial(record) && record.state.ready.is_none()
+    record.is_partial() && record.state.ready.is_none()
 }
 
 /// Returns the time from `now` to the first scheduled sync after `since`, at most an hour.

@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 
 use crate::catalog::news::NewsBacklog;
 
-/// Of [`Backlog`], without rows.
+/// The value of `oldest` if the outbox has no rows.
 const NONE: i64 = i64::MAX;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]

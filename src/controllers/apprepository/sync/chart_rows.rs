@@ -317,7 +317,7 @@ pub(super) enum RowError {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::io::Cursor;
 
     use super::*;
@@ -325,7 +325,7 @@ mod tests {
     use crate::controllers::apprepository::spec::{Defaults, OneShot};
     use crate::helm::index::{self, CachedIndex, DecodeLimits, DigestKey, SharedSplit};
 
-    fn builder() -> RowBuilder {
+    pub(in crate::controllers::apprepository::sync) fn builder() -> RowBuilder {
         let arguments = OneShot {
             url: "https://charts.example.com".to_owned(),
             ..OneShot::default()

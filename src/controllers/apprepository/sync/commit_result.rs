@@ -5,7 +5,6 @@ use jiff::Timestamp;
 use super::Remaining;
 use super::request::{SyncError, SyncOutcome};
 use crate::catalog::{CommitSummary, HistoryEntry, Record, RecordState};
-use crate::controllers::apprepository::decision::is_partial;
 use crate::controllers::apprepository::news::is_failure_reported;
 use crate::controllers::apprepository::sync_summary::{
     SyncCounts, changes, last_sync, last_sync_of, ready_message, unless_quiet, with_earlier,
@@ -30,7 +29,7 @@ impl CommitResult {
         record.poll.has_found |= committed.is_change();
         let new = last_sync(&self.summary, &self.counts, committed, self.started);
         let mut last_sync = match last_sync_of(&self.before) {
-            Some(earlier) if is_partial(&self.before) => with_earlier(new, &earlier),
+            Some(earlier) if self.before.is_partial() => with_earlier(new, &earlier),
             earlier => unless_quiet(new, earlier),
         };
         record.state = match &self.remaining {

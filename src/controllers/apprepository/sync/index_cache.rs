@@ -183,28 +183,10 @@ fn cache_key(name: &NamespacedName, change_key: &str, limits: &DecodeLimits) -> 
 mod tests {
     use std::io::Cursor;
 
-    use tokio_util::sync::CancellationToken;
-
     use super::*;
-    use crate::budget::Budget;
-    use crate::controllers::apprepository::spec::{Defaults, OneShot, RepositorySpec};
-    use crate::controllers::apprepository::sync::chart_rows::{RowBuilder, RowSettings};
+    use crate::controllers::apprepository::sync::chart_rows::tests::builder;
     use crate::controllers::apprepository::sync::rows::Spool;
     use crate::helm::index::SharedSplit;
-
-    fn builder() -> RowBuilder {
-        let arguments = OneShot {
-            url: "https://charts.example.com".to_owned(),
-            ..OneShot::default()
-        };
-        let settings = RowSettings {
-            spec: RepositorySpec::one_shot(NamespacedName::new("default", "stable"), arguments, &Defaults::usual()),
-            spool_dir: None,
-            spool: Budget::new("spool", 1 << 20),
-            cancel: CancellationToken::new(),
-        };
-        RowBuilder::new(settings, None)
-    }
 
     fn ids(spool: &Spool) -> Vec<&str> {
         let mut ids: Vec<&str> = spool.ids().collect();
