@@ -14,8 +14,6 @@ pub const PLOT: &str = "performance.svg";
 const COLUMNS: &str = "|case|database|CPU ms|against|wall ms|peak MiB|Postgres' CPU ms|rows|requests|limits|
 |---|---|---:|---:|---:|---:|---:|---:|---:|---|
 ";
-/// The part whose day the README shows.
-const README_PART: &str = "index";
 const README_COLUMNS: &str = "|case|database|CPU ms|wall ms|peak MiB|requests|other software|
 |---|---|---:|---:|---:|---:|---|
 ";
@@ -152,31 +150,27 @@ pub fn keep(part: &str, rows: &[Row]) {
 /// Writes the kept rows into the documents, each part with the day it was measured, and the plot next to them. Parts without
 /// rows are named.
 pub fn record(parts: &[&str]) {
-    let (mut tables, mut missing, mut lines, mut of_readme) = (String::new(), Vec::new(), String::new(), String::new());
+    let (mut tables, mut lines, mut days, mut missing) = (String::new(), String::new(), Vec::new(), Vec::new());
     for part in parts {
-        let Ok(kept) = fs::read_to_string(kept(part)) else {
+        let kept = fs::read_to_string(kept(part)).unwrap_or_default();
+        let Some((day, rows)) = kept.split_once('\n') else {
             missing.push(*part);
             continue;
         };
-        let (measured, rows) = kept.split_once('\n').unwrap_or_default();
-        tables += &format!("### `{part}`\n\n{measured}.\n\n{COLUMNS}{rows}\n");
+        tables += &format!("### `{part}`\n\n{day}.\n\n{COLUMNS}{rows}\n");
         lines += rows;
-        if part == &README_PART {
-            measured.clone_into(&mut of_readme);
-        }
+        days.push(day.to_owned());
     }
+    days.sort();
+    days.dedup();
     if !missing.is_empty() {
         tables += &format!("Not measured: {}.\n", missing.join(", "));
     }
     let rows: String = README_ROWS.into_iter().map(|row| readme_line(&lines, row)).collect();
     replace("docs/explanation/performance.md", tables.trim_end());
-    replace(
-        "README.md",
-        &format!("Measured on {of_readme}.\n\n{README_COLUMNS}{rows}"),
-    );
-    if kept(PLOT).exists() {
-        fs::copy(kept(PLOT), project("docs/explanation").join(PLOT)).expect("the plot can be copied");
-    }
+    let days = days.join("; ");
+    replace("README.md", &format!("Measured on {days}.\n\n{README_COLUMNS}{rows}"));
+    fs::copy(kept(PLOT), project("docs/explanation").join(PLOT)).expect("the plot can be copied");
 }
 
 fn readme_line(lines: &str, (case, database, cost): (&str, &str, &str)) -> String {

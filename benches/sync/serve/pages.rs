@@ -80,7 +80,7 @@ impl Site {
         let entries = archives
             .iter()
             .map(|archive| archive.index_entry(&[&archive.file_name()]));
-        self.sync(SHOWN, index(entries)).await;
+        self.sync(SHOWN, index(entries), "all").await;
     }
 }
 

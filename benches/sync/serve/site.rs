@@ -110,13 +110,13 @@ impl Site {
 
     /// Syncs a repository of 2,500 versions, of which a fifth is deprecated and not stored. Another seed changes all.
     pub async fn sync_small(&self, number: u64, seed: u64) -> f64 {
-        self.sync(&format!("repository-{number}"), generate(seed, 250, 10))
+        self.sync(&format!("repository-{number}"), generate(seed, 250, 10), "none")
             .await
     }
 
     /// Syncs the repository of 14,000 versions, and returns the duration in seconds.
     pub async fn sync_large(&self, seed: u64) -> f64 {
-        self.sync(LARGE, generate(seed, 175, 100)).await
+        self.sync(LARGE, generate(seed, 175, 100), "none").await
     }
 
     pub fn index() -> String {
@@ -124,11 +124,11 @@ impl Site {
     }
 
     /// Each repository has a namespace of its own.
-    pub async fn sync(&self, name: &str, index: String) -> f64 {
+    pub async fn sync(&self, name: &str, index: String, files: &str) -> f64 {
         self.charts.serve(&format!("/{name}/index.yaml"), Page::new(index));
         let url = self.charts.url(&format!("/{name}"));
         let mut sync = command(["sync", name, &url, "helm", "--namespace", name]);
-        sync.args(["--database-url", &self.url]);
+        sync.args(["--database-url", &self.url, "--chart-files", files]);
         let started = Instant::now();
         let output = run(sync).await;
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
