@@ -92,7 +92,7 @@ impl WatchedRelease {
         }
     }
 
-    /// Returns what tells it from others: an Application of Argo CD may have several charts, and versions of one.
+    /// Returns the identity of the item: an Application of Argo CD may have several charts, and versions of one.
     #[must_use]
     pub fn key(&self) -> (&str, &str, ReleaseKind, [&str; 2]) {
         let Release {
@@ -227,7 +227,7 @@ mod tests {
         ];
         let watched = judged(Arc::new(declared), &candidates, None);
         assert_eq!(newest(watched.judgement(|_| true)), Some("9.0.0"));
-        // A caller who does not see that repository is not told of it.
+        // No judgement names a repository that the caller does not see.
         let hidden = watched.judgement(|namespace| namespace == "sea");
         assert!(!repositories(hidden).contains(&"land/stable".to_owned()));
     }

@@ -1,4 +1,4 @@
-//! Names of objects of the cluster, of which the first letters were typed.
+//! Completes names of objects of the cluster.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc;

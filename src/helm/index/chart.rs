@@ -41,7 +41,7 @@ impl ChartBuilder {
         self.bytes
     }
 
-    /// Returns None without versions.
+    /// Returns `None` without versions.
     pub(super) fn complete(self) -> Option<BuiltChart> {
         let (_, mut chart) = self.newest?;
         let mut versions = self.versions;

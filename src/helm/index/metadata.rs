@@ -150,7 +150,7 @@ impl Versions {
         self.0.is_deprecated()
     }
 
-    /// Returns None without versions.
+    /// Returns `None` without versions.
     #[must_use]
     pub fn chart(self) -> Option<Chart> {
         Some(self.0.complete()?.chart)

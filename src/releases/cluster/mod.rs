@@ -23,7 +23,7 @@ use reader::Reader;
 
 /// Releases that are read.
 pub const MAX_RELEASES: usize = 10_000;
-/// Names of what can't be read.
+/// Messages about objects and kinds that can't be read.
 pub const MAX_UNREADABLE: usize = 50;
 /// Selects the installed revision of each release: older ones are superseded.
 pub(super) const DEPLOYED: &str = "owner=helm,status=deployed";

@@ -110,7 +110,7 @@ impl Receiver {
         self.is_equal(self.key.as_bytes(), key.as_bytes())
     }
 
-    /// Compares in a time that tells nothing but the length of `presented`.
+    /// Compares in constant time: the duration depends on the length of `presented` only.
     pub(super) fn is_equal(&self, expected: &[u8], presented: &[u8]) -> bool {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &self.token);
         hmac::verify(&key, presented, hmac::sign(&key, expected).as_ref()).is_ok()

@@ -31,7 +31,7 @@ pub enum FailureKind {
     Transient,
     /// The sink rejects this message; others may be accepted.
     Rejected,
-    /// The sink wants no message any more.
+    /// The sink wants no further messages.
     Gone,
 }
 
