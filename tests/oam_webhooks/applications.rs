@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::site::{Reviewed, application, definition, template};
+use super::site::{Reviewed, Written, application, definition, template};
 use crate::oam_apps::APPLICATION;
 use crate::oam_apps::apps::{config, spec};
+use crate::support::eventually::{SOON, eventually};
 
 fn with_steps(steps: Value) -> Value {
     json!({ "components": [config("a", "one")], "workflow": { "steps": steps } })
@@ -102,12 +103,8 @@ async fn a_template_that_takes_too_long_passes_with_a_warning() {
     );
     reviewed.site.create(&in_namespace(&slow, &reviewed)).await;
     let start = std::time::Instant::now();
-    let created = reviewed
-        .create(
-            "applications",
-            &application("app", spec(&[json!({ "name": "slow", "type": "slow" })])),
-        )
-        .await;
+    let app = application("app", spec(&[json!({ "name": "slow", "type": "slow" })]));
+    let created = create_of_new_type(&reviewed, &app).await;
     assert_eq!(created.code, 201, "{created:?}");
     assert!(start.elapsed().as_secs() < 8, "{:?}", start.elapsed());
     let expected = "component slow: template of ComponentDefinition slow was stopped: more than 2s, so the component was not checked";
@@ -116,6 +113,16 @@ async fn a_template_that_takes_too_long_passes_with_a_warning() {
         "{:?}",
         created.warnings
     );
+}
+
+/// Creates an Application once the webhook knows its definition, which its caches learn by a watch.
+async fn create_of_new_type(reviewed: &Reviewed, app: &Value) -> Written {
+    eventually(SOON, "the definition to be known", async || {
+        let created = reviewed.create("applications", app).await;
+        let is_unknown = created.code == 400 && created.message().contains("not found in namespace");
+        (!is_unknown).then_some(created)
+    })
+    .await
 }
 
 fn in_namespace(definition: &Value, reviewed: &Reviewed) -> Value {
@@ -139,9 +146,7 @@ async fn an_immutable_parameter_keeps_its_value() {
     let disk = |class: &str, size: &str| {
         spec(&[json!({ "name": "disk", "type": "disk", "properties": { "class": class, "size": size } })])
     };
-    let created = reviewed
-        .create("applications", &application("app", disk("fast", "1")))
-        .await;
+    let created = create_of_new_type(&reviewed, &application("app", disk("fast", "1"))).await;
     assert_eq!(created.code, 201, "{created:?}");
     let larger = reviewed
         .change("applications", "app", &json!({ "spec": disk("fast", "2") }))

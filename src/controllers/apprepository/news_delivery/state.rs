@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use tokio::task::{Id, JoinSet};
+use tokio::task::{Id, JoinError, JoinSet};
 
 use super::request::{Failure, FailureKind};
 use super::{MAX_ROWS, RowEnd, SHARE};
@@ -100,14 +100,20 @@ impl Deliveries {
         self.running.insert(task.id(), sink);
     }
 
-    /// Waits for the end of a delivery; forever without one.
+    /// Waits for the end of a delivery; forever without one. Others that have ended need no look of their own.
     pub(super) async fn next_end(&mut self) {
-        let (id, state) = match self.tasks.join_next_with_id().await {
+        match self.tasks.join_next_with_id().await {
             None => return std::future::pending().await,
-            Some(Ok((id, state))) => (id, state),
-            // A panic has been logged.
-            Some(Err(error)) => (error.id(), SinkState::default()),
-        };
+            Some(ended) => self.end(ended),
+        }
+        while let Some(ended) = self.tasks.try_join_next_with_id() {
+            self.end(ended);
+        }
+    }
+
+    fn end(&mut self, ended: Result<(Id, SinkState), JoinError>) {
+        // A panic has been logged.
+        let (id, state) = ended.unwrap_or_else(|error| (error.id(), SinkState::default()));
         let sink = self.running.remove(&id);
         if let Some(sink) = sink.filter(|_| state != SinkState::default() && self.states.len() < MAX_STATES) {
             self.states.insert(sink, state);
