@@ -82,7 +82,7 @@ impl Release {
 pub enum ReleaseState {
     Deployed,
     Failed,
-    /// One of `pending-install`, `pending-upgrade` and `pending-rollback`.
+    /// The states `pending-install`, `pending-upgrade` and `pending-rollback`.
     Pending,
     Other(String),
 }
@@ -192,7 +192,7 @@ pub struct Judgement {
     pub matched: Match,
     /// At most [`MAX_REPOSITORIES`].
     pub repositories: Vec<RepositoryName>,
-    /// None without one match, and for a version that Helm does not accept.
+    /// `None` unless a single chart matches, and for a version that Helm does not accept.
     pub verdict: Option<Verdict>,
 }
 

@@ -47,7 +47,7 @@ use crate::runtime::fair_semaphore::{FairLimits, FairSemaphore, Requester};
 use crate::runtime::kube_client::ApiError;
 use crate::server::Peer;
 
-/// Those of GitHub and GitLab have some 10 KiB.
+/// Webhooks of GitHub and GitLab have some 10 KiB.
 const MAX_BODY: usize = 1024 * 1024;
 /// Bodies in memory, also the permits of the semaphore.
 pub const MAX_BODIES: usize = 16;

@@ -75,7 +75,7 @@ impl Namespace {
         self.receivers.lock().remove(name);
     }
 
-    /// Stores a receiver. If the share is full, the one that was read first gives way.
+    /// Stores a receiver. If the share is full, it replaces the receiver that was read first.
     pub(super) fn store(&self, name: &str, receiver: Receiver) -> Arc<Entry> {
         let mut receivers = self.receivers.lock();
         let poll = receivers.remove(name).map(|before| Arc::clone(&before.poll));

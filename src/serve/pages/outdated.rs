@@ -40,7 +40,7 @@ struct Row {
     name: String,
     namespace: String,
     kind: String,
-    /// `None` for one that is deployed.
+    /// `None` for a deployed release.
     state: Option<String>,
     chart: String,
     installed: String,
