@@ -3,7 +3,7 @@ use std::time::Instant;
 
 use pulldown_cmark::{CowStr, Event, LinkType, Parser, Tag, TagEnd};
 
-use super::clean::{ID_PREFIX, is_absolute, is_web};
+use super::check::{ID_PREFIX, REL, is_absolute, is_web};
 use super::tags::{RawTag, Token, Tokens};
 
 /// Of open elements.
@@ -13,6 +13,7 @@ const MAX_EVENTS: usize = 200_000;
 
 enum Open {
     Markdown,
+    CodeBlock,
     Link,
     /// A link that is shown as text.
     Hidden,
@@ -100,6 +101,8 @@ impl<'a> Inert<'a> {
                 let mark = if is_done { "☑ " } else { "☐ " };
                 self.ready.push_back(Event::Text(mark.into()));
             }
+            Event::Rule => self.push("<hr>\n"),
+            Event::HardBreak => self.push("<br>\n"),
             other => self.ready.push_back(other),
         }
     }
@@ -118,14 +121,23 @@ impl<'a> Inert<'a> {
                 };
                 match destination(&url).filter(|_| !self.is_in_link()) {
                     Some(url) => {
-                        let tag = format!("<a href=\"{}\">", escape(&url));
-                        self.ready.push_back(Event::InlineHtml(tag.into()));
+                        self.push(format!("<a{}>", link_attributes(&escape(&url))));
                         self.open.push(Open::Link);
                     }
                     None => self.open.push(Open::Hidden),
                 }
             }
+            Tag::CodeBlock(_) => {
+                self.push("<pre tabindex=\"0\"><code>");
+                self.open.push(Open::CodeBlock);
+            }
             tag => {
+                // Alignments are styles of cells.
+                let tag = if matches!(tag, Tag::Table(_)) {
+                    Tag::Table(Vec::new())
+                } else {
+                    tag
+                };
                 self.ready.push_back(Event::Start(tag));
                 self.open.push(Open::Markdown);
             }
@@ -142,7 +154,8 @@ impl<'a> Inert<'a> {
         }
         match self.open.pop() {
             Some(Open::Markdown) => self.ready.push_back(Event::End(end)),
-            Some(Open::Link) => self.push_end("a"),
+            Some(Open::CodeBlock) => self.push("</code></pre>\n"),
+            Some(Open::Link) => self.push("</a>"),
             Some(Open::Hidden | Open::Html(_)) | None => {}
         }
     }
@@ -158,7 +171,7 @@ impl<'a> Inert<'a> {
         let name = self.heading_name(level);
         let id = self.id(&text_of(&content));
         let depth = self.open.len();
-        self.push_html(name, &format!(" id=\"{}\"", escape(&id)));
+        self.push_html(name, &format!(" id=\"{ID_PREFIX}{}\"", escape(&id)));
         self.replayed = content.into();
         while let Some(event) = self.replayed.pop_front() {
             self.take(event);
@@ -210,11 +223,11 @@ impl<'a> Inert<'a> {
     fn push_image(&mut self, url: &str, alt: String) {
         let alt = if alt.trim().is_empty() { "image".to_owned() } else { alt };
         let html = if is_web(url) && !self.is_in_link() {
-            format!("<a href=\"{url}\">{alt}</a>")
+            format!("<a{}>{alt}</a>", link_attributes(url))
         } else {
             alt
         };
-        self.ready.push_back(Event::InlineHtml(html.into()));
+        self.push(html);
     }
 
     fn raw(&mut self, html: &str) {
@@ -224,10 +237,7 @@ impl<'a> Inert<'a> {
                 return;
             }
             match token {
-                Token::Text(text) => {
-                    let html = CowStr::from(escape_markup(text));
-                    self.ready.push_back(Event::InlineHtml(html));
-                }
+                Token::Text(text) => self.push(escape_markup(text)),
                 Token::Close(name) => self.close_raw(name),
                 Token::Open(tag) => self.open_raw(&tag),
             }
@@ -237,12 +247,10 @@ impl<'a> Inert<'a> {
     fn open_raw(&mut self, tag: &RawTag<'_>) {
         let id = tag
             .id
-            .map(|id| format!(" id=\"{}\"", escape_markup(id)))
+            .map(|id| format!(" id=\"{ID_PREFIX}{}\"", escape_markup(id)))
             .unwrap_or_default();
         match tag.name {
-            "br" | "hr" => self
-                .ready
-                .push_back(Event::InlineHtml(format!("<{}>", tag.name).into())),
+            "br" | "hr" => self.push(format!("<{}>", tag.name)),
             "img" => {
                 let [url, alt] = [tag.src, tag.alt].map(|text| escape_markup(text.unwrap_or_default()));
                 self.push_image(&url, alt);
@@ -251,7 +259,7 @@ impl<'a> Inert<'a> {
             "a" => {
                 let url = tag.href.and_then(destination).filter(|_| !self.is_in_link());
                 match url {
-                    Some(url) => self.push_html("a", &format!("{id} href=\"{}\"", escape_markup(&url))),
+                    Some(url) => self.push_html("a", &format!("{id}{}", link_attributes(&escape_markup(&url)))),
                     None => self.push_html("span", &id),
                 }
             }
@@ -279,7 +287,7 @@ impl<'a> Inert<'a> {
         };
         let raw = self.open.iter().rev().map_while(|open| match open {
             Open::Html(name) => Some(*name),
-            Open::Markdown | Open::Link | Open::Hidden => None,
+            _ => None,
         });
         if let Some(above) = raw.take(MAX_DEPTH).position(is_same) {
             self.close_to(self.open.len() - above - 1);
@@ -293,18 +301,17 @@ impl<'a> Inert<'a> {
     }
 
     fn push_html(&mut self, name: &'static str, attributes: &str) {
-        let tag = format!("<{name}{attributes}>");
-        self.ready.push_back(Event::InlineHtml(tag.into()));
+        self.push(format!("<{name}{attributes}>"));
         self.open.push(Open::Html(name));
     }
 
-    fn push_end(&mut self, name: &str) {
-        self.ready.push_back(Event::InlineHtml(format!("</{name}>").into()));
+    fn push(&mut self, html: impl Into<CowStr<'a>>) {
+        self.ready.push_back(Event::InlineHtml(html.into()));
     }
 
     fn close_last(&mut self) {
         if let Some(Open::Html(name)) = self.open.pop() {
-            self.push_end(name);
+            self.push(format!("</{name}>"));
         }
     }
 
@@ -323,6 +330,11 @@ fn destination(url: &str) -> Option<String> {
         Some(id) if !id.is_empty() => Some(format!("#{ID_PREFIX}{id}")),
         _ => is_absolute(url).then(|| url.to_owned()),
     }
+}
+
+/// `url` is HTML.
+fn link_attributes(url: &str) -> String {
+    format!(" href=\"{url}\" rel=\"{REL}\"")
 }
 
 fn text_of(events: &[Event<'_>]) -> String {
