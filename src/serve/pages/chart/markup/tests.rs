@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 
 fn html(text: &str) -> String {
@@ -153,6 +155,71 @@ fn hostile_html_is_inert() {
             }
         }
     }
+}
+
+proptest! {
+    #[test]
+    fn no_mixture_of_markdown_and_tags_fails_the_check(parts in prop::collection::vec(fragment(), 0..40)) {
+        html(&parts.concat());
+    }
+}
+
+fn fragment() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "a",
+        " ",
+        "\n",
+        "\n\n",
+        "&",
+        "&lt;",
+        "&#60;",
+        "\"",
+        "'",
+        "<",
+        ">",
+        "/",
+        "=",
+        "`",
+        "```\n",
+        "# ",
+        "> ",
+        "- ",
+        "7. ",
+        "|",
+        "|-|-|\n",
+        "**",
+        "~~",
+        "[",
+        "]",
+        "](",
+        ")",
+        "](#a)",
+        "](https://a.example/?b=\"<c>&d)",
+        "![",
+        "---\n",
+        "    ",
+        "\\\n",
+        "<a href=\"https://a.example\">",
+        "<a href='https://a.example/\"b' id='c>\"d'>",
+        "</a>",
+        "<b>",
+        "</b>",
+        "<p",
+        "<td>",
+        "<table>",
+        "</table>",
+        "<h1 id=x>",
+        "</h1>",
+        "<img src=https://a.example alt='\"<b>'>",
+        "<script>",
+        "</script>",
+        "<!--",
+        "-->",
+        "<details>",
+        "<hr/>",
+        "<https://a.example/\">",
+        "<jane@a.example>",
+    ])
 }
 
 #[test]
