@@ -30,8 +30,8 @@ const REPOSITORIES: usize = 20;
 const ROUNDS: usize = 5;
 const SECRET: &str = "receiver";
 const SECRET_VALUES: [(&str, &str); 2] = [("type", "generic"), ("token", "0123456789abcdef0123456789abcdef")];
-/// Between two reads of the catalog. A read takes less than a millisecond.
-const POLL: Duration = Duration::from_millis(4);
+/// Between two reads of the catalog, so that a time is at most 5 ms too long.
+const POLL: Duration = Duration::from_millis(3);
 /// Longer than the second that a receiver keeps between two patches of a repository.
 const PAUSE: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(120);
