@@ -5,6 +5,7 @@
 //!                                  └────────────► baselines, processes of their own             (rig/baseline.rs)
 //!  AppRepositories, Applications ─► API server ─► portolan run ─► SQLite                        (rig/cluster.rs)
 //!  load generator ─► portolan serve ─► SQLite, Postgres, filled by portolan sync                (serve/)
+//!  webhooks ─► portolan serve --only=hooks ─► API server ─► portolan run ─► SQLite              (pushes.rs)
 //! ```
 //!
 //! Arguments name the parts to run; by default, all run. `--record` writes the results of all parts, including those of
@@ -23,6 +24,7 @@ mod index;
 mod isolation;
 mod many;
 mod oam;
+mod pushes;
 mod registry;
 mod releases;
 mod report;
@@ -38,7 +40,7 @@ use report::Row;
 use rig::baseline;
 
 /// In the order of the table.
-const PARTS: &str = "index size many namespaces files import registry apps oam scale joined workflows webhooks isolation serve releases";
+const PARTS: &str = "index size many namespaces files import registry apps oam scale joined workflows webhooks isolation serve releases pushes";
 const RECORD: &str = "--record";
 
 fn main() {
@@ -81,6 +83,7 @@ async fn measure(part: &str) -> Vec<Row> {
         "webhooks" => oam::webhooks::run().await,
         "serve" => serve::run().await,
         "releases" => releases::run().await,
+        "pushes" => pushes::run().await,
         _ => isolation::run().await,
     }
 }

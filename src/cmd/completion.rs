@@ -24,7 +24,7 @@ const NO_FILES: &str = ":4\n";
 /// Print the completion script of a shell
 ///
 /// For the current bash: `source <(portolan completion bash)`. The script runs `portolan` from PATH. It also completes names of
-/// namespaces, AppRepositories and Applications of the cluster, if the API server responds within a second.
+/// namespaces, AppRepositories and Applications of the cluster, and of charts of the database, if these respond within a second.
 #[derive(Args, Debug)]
 pub struct Completion {
     /// Shell that reads the script

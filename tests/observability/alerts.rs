@@ -5,6 +5,8 @@ mod promql;
 use std::collections::BTreeSet;
 use std::fs;
 
+use portolan::controllers::apprepository;
+use portolan::runtime::workqueue::Priority;
 use regex::Regex;
 use serde_json::Value;
 
@@ -209,6 +211,16 @@ fn the_alert_of_joined_clusters_selects_states_that_their_metric_has() {
     for state in states.split('|') {
         assert!(known.contains(&state), "{state} in {meaning}");
     }
+}
+
+#[test]
+fn alert_and_panel_of_pushes_select_the_repositories_that_users_wait_for() {
+    let (name, priority) = (apprepository::NAME, Priority::USER.0);
+    let queue = format!("workqueue_depth{{name=\"{name}\", priority=\"{priority}\"}}");
+    let (expression, _) = alert("PortolanPushesWaiting");
+    assert!(expression.contains(&queue), "{expression}");
+    let expressions = expressions_of_dashboard();
+    assert!(expressions.iter().any(|expression| expression.contains(&queue)));
 }
 
 #[test]

@@ -12,6 +12,7 @@ pub mod eventually;
 pub mod fault_proxy;
 pub mod forward;
 pub mod gate;
+pub mod gitops;
 pub mod helm;
 #[allow(dead_code, reason = "the unit tests use the rest")]
 pub mod index_generator;

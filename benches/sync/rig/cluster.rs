@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 pub struct Running {
     portolan: Portolan,
-    _directory: ScratchDir,
+    directory: ScratchDir,
 }
 
 impl Running {
@@ -27,7 +27,7 @@ impl Running {
         let flags = [&kubeconfig].into_iter().chain(flags);
         Self {
             portolan: super::start(&super::sqlite(&directory), flags.map(String::as_str)),
-            _directory: directory,
+            directory,
         }
     }
 
@@ -79,6 +79,11 @@ impl Running {
     pub async fn sum(&self, metric: &str, labels: &[(&str, &str)]) -> usize {
         let sum = self.portolan.metrics().await.sum(metric, labels);
         sum.unwrap_or_default() as usize
+    }
+
+    /// Returns the URL of the database.
+    pub fn database(&self) -> String {
+        super::sqlite(&self.directory)
     }
 
     pub async fn end(self) {

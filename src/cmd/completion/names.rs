@@ -1,18 +1,21 @@
-//! Completes names of objects of the cluster.
+//! Completes names of objects of the cluster, and of charts of the database.
 
 use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use clap::{Arg, Command};
-use clap_complete::{ArgValueCandidates, CompletionCandidate};
+use clap_complete::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Resource};
 
-use crate::api::{AppRepository, Application, oam};
+use crate::api::{AppRepository, Application, NamespacedName, oam};
+use crate::cmd::{self, show::Show};
 use crate::runtime::kube_client::{ConnectOptions, connect_silently};
+use crate::text::is_control;
 
 /// A shell waits for the answer.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -23,9 +26,7 @@ const MAX_NAMES: u32 = 5_000;
 pub(in crate::cmd) fn add_names(command: Command) -> Command {
     command.mut_subcommands(|command| match command.get_name() {
         "status" | "history" | "resync" => name_completes(command, ArgValueCandidates::new(repositories)),
-        "show" => command.mut_arg("chart", |chart| {
-            chart.add(ArgValueCandidates::new(repositories_of_charts))
-        }),
+        "show" => command.mut_arg("chart", |chart| chart.add(ArgValueCompleter::new(charts))),
         "apps" => name_completes(command, ArgValueCandidates::new(applications)),
         "vela" => command
             .mut_subcommands(|command| name_completes(command, ArgValueCandidates::new(applications_of_kubevela))),
@@ -58,9 +59,46 @@ fn repositories() -> Vec<CompletionCandidate> {
     candidates::<AppRepository>(namespace(), "")
 }
 
-/// The chart follows.
-fn repositories_of_charts() -> Vec<CompletionCandidate> {
-    candidates::<AppRepository>(namespace(), "/")
+/// Completes the repository, and after the slash a chart that the database has. Clap does not filter these.
+fn charts(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let typed = typed.to_string_lossy().into_owned();
+    let mut names = match typed.split_once('/') {
+        None => objects::<AppRepository>(namespace(), "/"),
+        Some((repository, _)) => {
+            let repository = repository.to_owned();
+            in_time(async move || charts_of(&repository).await)
+        }
+    };
+    names.retain(|name| name.starts_with(&typed));
+    names.into_iter().map(CompletionCandidate::new).collect()
+}
+
+async fn charts_of(repository: &str) -> Option<BTreeSet<String>> {
+    // A server may need a token that only the user can give.
+    let show = typed_command().filter(|show| show.server.server.is_none())?;
+    let (namespace, mut charts) = (show.query.namespace(), BTreeSet::new());
+    let visit = |name: NamespacedName, chart_id: &str| {
+        let is_shown = namespace.is_none_or(|namespace| namespace == name.namespace);
+        if is_shown && name.name == repository && !chart_id.contains(is_control) {
+            charts.insert(chart_id.replace("%2F", "/"));
+        }
+    };
+    let database = &show.database;
+    let read = database.read(async |catalog| Ok(catalog.visit_chart_ids(visit).await?));
+    read.await.ok()?;
+    Some(charts)
+}
+
+/// Returns the command `show` that is being typed.
+fn typed_command() -> Option<Show> {
+    let words = words();
+    // A shell appends its line.
+    let start = words.iter().position(|word| word == "--").map_or(0, |end| end + 1);
+    let line = words.into_iter().skip(start).map(OsString::from);
+    match cmd::parse(line).ok()?.command {
+        cmd::Command::Show(show) => Some(show),
+        _ => None,
+    }
 }
 
 fn applications() -> Vec<CompletionCandidate> {
@@ -94,27 +132,33 @@ fn value_of(words: &[String], flag: &str) -> Option<String> {
     with_value.or_else(next).map(str::to_owned)
 }
 
-/// Lists the names. Returns none after a failure: nothing is printed into a command line.
 fn candidates<K: Resource<DynamicType = ()>>(namespace: Option<String>, suffix: &str) -> Vec<CompletionCandidate> {
+    let names = objects::<K>(namespace, suffix).into_iter();
+    names.map(CompletionCandidate::new).collect()
+}
+
+fn objects<K: Resource<DynamicType = ()>>(namespace: Option<String>, suffix: &str) -> BTreeSet<String> {
     let resource = ApiResource::erase::<K>(&());
     let options = ConnectOptions {
         kubeconfig: setting("kubeconfig").map(Into::into),
         context: setting("context"),
         ..ConnectOptions::default()
     };
+    let names = in_time(async move || list(&options, &resource, namespace).await);
+    names.into_iter().map(|name| name + suffix).collect()
+}
+
+/// Returns no names after a failure or the timeout: nothing is printed into a command line.
+fn in_time(list: impl AsyncFnOnce() -> Option<BTreeSet<String>> + Send + 'static) -> BTreeSet<String> {
     let (sender, receiver) = mpsc::channel();
     // A thread, because a credential plugin blocks. It ends with this process.
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let names = runtime
-            .ok()
-            .and_then(|runtime| runtime.block_on(list(&options, &resource, namespace)));
+        let names = runtime.ok().and_then(|runtime| runtime.block_on(list()));
         // After the timeout, the receiver is gone.
         let _ = sender.send(names);
     });
-    let names = receiver.recv_timeout(TIMEOUT).ok().flatten().unwrap_or_default();
-    let names = names.into_iter().map(|name| name + suffix);
-    names.map(CompletionCandidate::new).collect()
+    receiver.recv_timeout(TIMEOUT).ok().flatten().unwrap_or_default()
 }
 
 async fn list(options: &ConnectOptions, resource: &ApiResource, namespace: Option<String>) -> Option<BTreeSet<String>> {

@@ -91,10 +91,10 @@ impl Server {
     }
 
     fn object(&self, plural: &str, namespace: &str, name: &str) -> Value {
-        let mut objects = self.objects.iter();
-        let (_, _, _, status) = objects
-            .find(|object| object.1 == namespace && object.2 == name)
-            .unwrap();
+        let mut plurals = ["secrets", "configmaps"].into_iter();
+        let plural = plurals.find(|known| *known == plural).unwrap();
+        let first = (plural, namespace.to_owned(), name.to_owned(), "");
+        let (_, _, _, status) = self.objects.range(first..).next().unwrap();
         let release = name
             .trim_start_matches("sh.helm.release.v1.")
             .rsplit_once(".v")
@@ -253,19 +253,32 @@ async fn ten_thousand_releases_of_a_namespace_take_no_place_of_others() {
         server = server.with("secrets", "hoard", &format!("r{number}.v1"), "deployed");
     }
     let requests = Arc::clone(&server.requests);
+    let (client, scope) = (server.client(), Scope::default());
     let limits = Limits {
         releases: 100,
         ..Limits::default()
     };
-    let listing = list(&server.client(), &Scope::default(), limits).await.unwrap();
-    assert_eq!(listing.releases.len(), 100);
-    assert_eq!(listing.releases.last().unwrap().namespace, "z");
+    let few = list(&client, &scope, limits).await.unwrap();
+    assert_eq!(few.releases.len(), 100);
+    assert_eq!(few.releases.last().unwrap().namespace, "z");
     assert_eq!(
-        listing.unreadable,
+        few.unreadable,
         ["only 100 of 10001 releases are read; choose namespaces"]
     );
+    let seen = std::mem::take(&mut *requests.lock()).len();
+    assert!(seen < 150, "{seen} requests");
+
+    let most = list(&client, &scope, Limits::default()).await.unwrap();
+    assert_eq!(most.releases.len(), MAX_RELEASES);
+    assert_eq!(most.releases.last().unwrap().namespace, "z");
+    assert_eq!(
+        most.unreadable,
+        ["only 10000 of 10001 releases are read; choose namespaces"]
+    );
     let requests = requests.lock();
-    assert!(requests.len() < 150, "{} requests", requests.len());
+    let count = |part: &str| requests.iter().filter(|uri| uri.contains(part)).count();
+    // The first of 21 pages continues none.
+    assert_eq!((count("continue="), count("sh.helm.release")), (20, MAX_RELEASES));
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use kube::api::PostParams;
+use rstest::rstest;
 use serde_json::json;
 
 use super::Site;
@@ -74,6 +75,35 @@ async fn names_of_objects_complete() {
     until_completed(kubeconfig, &["search", "-n", namespace], &[namespace]).await;
     assert_eq!(complete(kubeconfig, &["outd"]).await, ["outdated"]);
     assert_eq!(complete(kubeconfig, &["outdated", "--fail-on", "mi"]).await, ["minor"]);
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn charts_of_the_database_complete_behind_their_repository(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let site = Site::new(on).await;
+    let versions: &[&str] = &["1.0.0"];
+    let charts = [("beacon", versions), ("buoy", versions), ("quay", versions)];
+    site.fill("harbour", &charts).await;
+    site.fill("haven", &[("beam", versions)]).await;
+    let (nowhere, database) = (Path::new("/nowhere"), format!("--database-url={}", site.database_url));
+    let expected = ["harbour/beacon", "harbour/buoy"];
+    until_completed(nowhere, &["show", &database, "harbour/b"], &expected).await;
+    until_completed(
+        nowhere,
+        &["show", &database, "-n", site.namespace(), "harbour/b"],
+        &expected,
+    )
+    .await;
+    for words in [
+        &["show", &database, "-n", "other", "harbour/b"][..],
+        &["show", &database, "other/"],
+    ] {
+        assert_eq!(complete(nowhere, words).await, [""; 0], "{words:?}");
+    }
+    let missing = site.directory.join("missing.db");
+    let database = format!("--database-url=sqlite://{}", missing.display());
+    assert_eq!(complete(nowhere, &["show", &database, "harbour/b"]).await, [""; 0]);
+    assert!(!missing.exists());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

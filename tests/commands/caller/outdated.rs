@@ -1,4 +1,4 @@
-//! `portolan outdated` for releases of helm 3 and 4.
+//! `portolan outdated` for releases of helm 3 and 4, Flux and Argo CD.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -10,6 +10,7 @@ use super::Site;
 use crate::catalog::On;
 use crate::support::archives::Chart;
 use crate::support::control_plane::control_plane;
+use crate::support::gitops::{self, APPLICATION, CHART_LAYER, HELM_RELEASE, HELM_REPOSITORY, Kind, OCI_REPOSITORY};
 use crate::support::helm;
 
 impl Site {
@@ -43,6 +44,10 @@ impl Site {
         let secrets: Api<Secret> = Api::namespaced(self.world.client.clone(), self.namespace());
         let secret = serde_json::from_value(secret).unwrap();
         secrets.create(&PostParams::default(), &secret).await.unwrap();
+    }
+
+    async fn create(&self, kind: Kind, name: &str, object: Value) {
+        kind.create(&self.world.client, self.namespace(), name, object).await;
     }
 
     fn outdated<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
@@ -91,6 +96,70 @@ async fn releases_of_helm_are_compared_with_the_catalog(#[values(On::Sqlite, On:
     let error = site.read(&site.outdated(&["--fail-on", "patch"])).await.failed(3);
     assert!(error.contains("2 releases are at level patch or higher"), "{error}");
     site.read(&site.outdated(&["--fail-on", "withdrawn"])).await.ok();
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn releases_of_flux_and_argo_cd_are_compared_with_the_repositories_that_they_declare(
+    #[values(On::Sqlite, On::Postgres)] on: On,
+) {
+    let site = Site::new(on).await;
+    gitops::install_crds(control_plane().await).await;
+    site.fill("stable", &[("web", &["2.0.0", "1.1.0", "1.0.0"])]).await;
+    // Without the declared URL, the match is ambiguous.
+    site.fill("copy", &[("web", &["3.0.0", "1.0.0"])]).await;
+    let url = site.world.server.url("/stable");
+
+    site.install("helm", "shop").await;
+    let repository = json!({ "spec": { "url": format!("{url}/") } });
+    site.create(HELM_REPOSITORY, "up", repository).await;
+    let source = json!({ "kind": "HelmRepository", "name": "up" });
+    let chart = json!({ "spec": { "chart": "web", "sourceRef": source } });
+    site.create(HELM_RELEASE, "shop", json!({ "spec": { "chart": chart } }))
+        .await;
+
+    let registry = format!("oci://{}/stable/web", site.world.server.host());
+    let spec = json!({ "url": registry, "layerSelector": { "mediaType": CHART_LAYER } });
+    let artifact = json!({ "revision": format!("1.1.0@sha256:{}", "ab".repeat(32)) });
+    let chart = json!({ "spec": spec, "status": { "artifact": artifact } });
+    site.create(OCI_REPOSITORY, "chart", chart).await;
+
+    let source = json!({ "repoURL": url, "chart": "web", "targetRevision": "*" });
+    let sync = |revision: &str| json!({ "sync": { "status": "Synced", "revision": revision } });
+    let current = json!({ "spec": { "source": source.clone() }, "status": sync("2.0.0") });
+    site.create(APPLICATION, "current", current).await;
+    let git = json!({ "repoURL": "https://git.example/team.git" });
+    let pending = json!({ "spec": { "sources": [git, source] } });
+    site.create(APPLICATION, "pending", pending).await;
+
+    let json = site.outdated(&["-o", "json"]);
+    let found = site.read(&json).await.json();
+    let releases = found.as_array().unwrap().iter();
+    let releases: Vec<_> = releases
+        .map(|release| {
+            let (version, verdict) = (&release["chart"]["version"], &release["verdict"]["status"]);
+            [
+                &release["name"],
+                &release["kind"],
+                version,
+                &release["matched"],
+                verdict,
+            ]
+        })
+        .collect();
+    let expected = [
+        json!(["chart", "ociRepository", "1.1.0", "exact", "major"]),
+        json!(["current", "application", "2.0.0", "exact", "current"]),
+        json!(["pending", "application", "*", "unknown", null]),
+        json!(["shop", "helmRelease", "1.0.0", "exact", "major"]),
+    ];
+    assert_eq!(json!(releases), json!(expected), "{found}");
+    let stable = json!([{ "namespace": site.namespace(), "name": "stable" }]);
+    assert_eq!(found[3]["repositories"], stable, "{found}");
+
+    let serving = site.serve().await;
+    assert_eq!(site.ask(&serving, &json).await.json(), found);
+    site.read(&site.outdated(&["--fail-on=major"])).await.failed(3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
