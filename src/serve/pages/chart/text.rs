@@ -6,6 +6,9 @@ use crate::text::{is_control, is_invisible, printable, truncate};
 
 /// Removes characters that hide or reorder text, and keeps line breaks and tabs. The result is not longer than the text.
 pub(super) fn visible_lines(text: &str) -> String {
+    if text.bytes().all(|byte| matches!(byte, b'\n' | b'\t' | b' '..=b'~')) {
+        return text.to_owned();
+    }
     let visible = text.chars().filter(|c| !is_invisible(*c) && *c != '\r');
     visible
         .map(|c| {

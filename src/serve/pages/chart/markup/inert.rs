@@ -121,7 +121,7 @@ impl<'a> Inert<'a> {
                 };
                 match destination(&url).filter(|_| !self.is_in_link()) {
                     Some(url) => {
-                        self.push(format!("<a{}>", link_attributes(&escape(&url))));
+                        self.push(["<a", &link_attributes(&escape(&url)), ">"].concat());
                         self.open.push(Open::Link);
                     }
                     None => self.open.push(Open::Hidden),
@@ -171,7 +171,7 @@ impl<'a> Inert<'a> {
         let name = self.heading_name(level);
         let id = self.id(&text_of(&content));
         let depth = self.open.len();
-        self.push_html(name, &format!(" id=\"{ID_PREFIX}{}\"", escape(&id)));
+        self.push_html(name, &id_attribute(&escape(&id)));
         self.replayed = content.into();
         while let Some(event) = self.replayed.pop_front() {
             self.take(event);
@@ -245,10 +245,7 @@ impl<'a> Inert<'a> {
     }
 
     fn open_raw(&mut self, tag: &RawTag<'_>) {
-        let id = tag
-            .id
-            .map(|id| format!(" id=\"{ID_PREFIX}{}\"", escape_markup(id)))
-            .unwrap_or_default();
+        let id = tag.id.map(|id| id_attribute(&escape_markup(id))).unwrap_or_default();
         match tag.name {
             "br" | "hr" => self.push(format!("<{}>", tag.name)),
             "img" => {
@@ -301,7 +298,7 @@ impl<'a> Inert<'a> {
     }
 
     fn push_html(&mut self, name: &'static str, attributes: &str) {
-        self.push(format!("<{name}{attributes}>"));
+        self.push(["<", name, attributes, ">"].concat());
         self.open.push(Open::Html(name));
     }
 
@@ -311,7 +308,7 @@ impl<'a> Inert<'a> {
 
     fn close_last(&mut self) {
         if let Some(Open::Html(name)) = self.open.pop() {
-            self.push(format!("</{name}>"));
+            self.push(["</", name, ">"].concat());
         }
     }
 
@@ -334,7 +331,12 @@ fn destination(url: &str) -> Option<String> {
 
 /// `url` is HTML.
 fn link_attributes(url: &str) -> String {
-    format!(" href=\"{url}\" rel=\"{REL}\"")
+    [" href=\"", url, "\" rel=\"", REL, "\""].concat()
+}
+
+/// `id` is HTML.
+fn id_attribute(id: &str) -> String {
+    [" id=\"", ID_PREFIX, id, "\""].concat()
 }
 
 fn text_of(events: &[Event<'_>]) -> String {

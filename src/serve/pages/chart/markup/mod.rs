@@ -47,7 +47,7 @@ fn to_html(text: &str) -> Option<String> {
         Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS,
     );
     let mut inert = Inert::new(parser, deadline);
-    let mut html = String::with_capacity(text.len() * 3 / 2);
+    let mut html = String::with_capacity(text.len() * 3);
     html::push_html(&mut html, inert.by_ref());
     (inert.is_complete() && check::is_inert(&html)).then_some(html)
 }
