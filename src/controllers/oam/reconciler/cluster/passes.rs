@@ -149,16 +149,16 @@ impl State {
         self.waiting.retain(|waiting| waiting.name != *application);
     }
 
-    /// Removes as many Applications as there is room for. Others that come first may take it; they wait again then.
+    /// Removes as many Applications as there is room for. If another pass takes it first, the woken one waits again.
     fn take_woken(&mut self, limits: Limits) -> Vec<NamespacedName> {
         let mut woken = Vec::new();
         if self.waiting.is_empty() {
             return woken;
         }
         let mut running = self.running.clone();
-        let has_room =
+        let fits =
             |running: &RunningPasses, waiting: &WaitingApplication| running.have_room(limits, true, &waiting.clusters);
-        while let Some(at) = self.waiting.iter().position(|waiting| has_room(&running, waiting)) {
+        while let Some(at) = self.waiting.iter().position(|waiting| fits(&running, waiting)) {
             let WaitingApplication { name, clusters } = self.waiting.remove(at);
             running.add(true, &clusters);
             self.waiting
