@@ -1,11 +1,14 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::{ALL, SOON, World, chart, readme, readmes};
 use crate::support::archives::Archive;
 use crate::support::chart_server::{Fault, Page};
 use crate::support::eventually::eventually;
+use crate::support::signal::Signal;
 
 /// Makes failed imports due.
 async fn make_retries_due(world: &World) {
@@ -178,6 +181,36 @@ async fn a_requested_sync_retries_failed_imports_immediately() {
             readmes(files)["stable/web-1.0.0"] == readme("web", "1.0.0")
         })
         .await;
+}
+
+/// The failure is recorded after the sync has made all others due.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_that_fails_after_a_requested_sync_is_repeated_immediately() {
+    let world = World::new().await;
+    world.declare("stable", &world.serve_index("stable", &[chart("web", "1.0.0")]), "");
+    let path = "/stable/web-1.0.0.tgz";
+    let (reached, released) = (Arc::<Signal>::default(), Arc::<Signal>::default());
+    let hold = Fault::Hold(Arc::clone(&reached), Arc::clone(&released));
+    world.server.break_times(path, hold, 1);
+    let _portolan = world.run(&[ALL]).await;
+    timeout(SOON, reached.given()).await.unwrap();
+    world.resync("stable").await;
+    eventually(SOON, "the request to be handled", async || {
+        let details = world.texts("SELECT details FROM portolan_repositories").await;
+        let details: Value = serde_json::from_str(&details[0]).unwrap();
+        let is_handled = details["handled"]["requestedAt"].is_string();
+        is_handled.then_some(()).ok_or(details)
+    })
+    .await;
+    assert!(tries(&world).await.is_empty(), "the first try has not ended");
+    released.give();
+    // Its backoff would be a minute.
+    let soon = Duration::from_secs(40);
+    eventually(soon, "the second failure", async || match tries(&world).await {
+        tries if tries == ["stable/web-1.0.0 2"] => Ok(()),
+        tries => Err(format!("{tries:?}")),
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

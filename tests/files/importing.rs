@@ -321,17 +321,14 @@ async fn the_status_of_an_object_counts_the_files() {
         }
     })
     .await;
-    // Each requested sync retries it; the third failure is reported. A sync during a try, whose failure is recorded after
-    // it, requests no other one.
-    let pool = sqlx::PgPool::connect(&database.url).await.unwrap();
-    let tries = async || -> i64 {
-        let statement = "SELECT coalesce(max(tries), 0)::bigint FROM portolan_files";
-        sqlx::query_scalar(statement).fetch_one(&pool).await.unwrap()
-    };
+    // Each requested sync retries it; the third failure is reported.
     for request in ["one", "two"] {
-        let before = tries().await;
+        let requests = world.server.requests("/stable/bad-1.0.0.tgz").len();
         world.resync("stable", request).await;
-        eventually(SOON, "another failure", async || (tries().await > before).then_some(())).await;
+        eventually(SOON, "another try", async || {
+            (world.server.requests("/stable/bad-1.0.0.tgz").len() > requests).then_some(())
+        })
+        .await;
     }
     let reported = eventually(SOON, "the failure to be reported", async || {
         let files = files().await;

@@ -1,6 +1,7 @@
 //! Faults of the chart server.
 
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -11,6 +12,7 @@ use flate2::write::GzEncoder;
 use futures::{Stream, StreamExt, stream};
 
 use super::respond;
+use crate::support::signal::Signal;
 
 /// A fault in place of the regular response.
 #[derive(Clone, Debug)]
@@ -21,6 +23,8 @@ pub enum Fault {
     NoResponse,
     /// Waits before the regular response.
     Delay(Duration),
+    /// Gives the first signal, and waits for the second one before the regular response.
+    Hold(Arc<Signal>, Arc<Signal>),
     /// Sends this many bytes of the page, then nothing more; the connection stays open.
     StallAfter(usize),
     /// Announces the complete page, sends this many bytes of it and closes the connection.
@@ -78,6 +82,11 @@ impl Fault {
             Self::NoResponse => return None,
             Self::Delay(pause) => {
                 tokio::time::sleep(pause).await;
+                return Some(good(request).await);
+            }
+            Self::Hold(reached, released) => {
+                reached.give();
+                released.given().await;
                 return Some(good(request).await);
             }
             Self::Answer(status, headers, body) => {

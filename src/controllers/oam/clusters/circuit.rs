@@ -6,7 +6,8 @@
 //!                       ▲        failure           │
 //!                       └──────────────────────────┘
 //! ```
-//! After a rare failure, a probe closes it at once.
+//! After a rare failure, a probe closes it at once. A request without a response is no failure yet if it may be due to an
+//! aggregated API server.
 //!
 //! Half open, one request is sent at a time. Requests that were sent before the circuit opened change nothing.
 
@@ -16,6 +17,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+/// Requests in a row without a response that open the circuit, although an aggregated API server may serve the last one.
+const MAX_TIMEOUTS: u32 = 3;
 
 #[derive(Default)]
 pub(super) struct Circuit {
@@ -30,6 +34,8 @@ struct State {
     openings: u64,
     /// A request, which is no probe, got a response since the last call of [`Circuit::take_success`].
     has_succeeded: bool,
+    /// The number of requests without a response since the last response.
+    timeouts: u32,
 }
 
 #[derive(Default)]
@@ -54,7 +60,7 @@ impl Circuit {
     }
 
     /// Admits a request that has `limit` until its response, or returns the reason why it must not be sent.
-    pub(super) fn admit(self: &Arc<Self>, limit: Duration) -> Result<Attempt, String> {
+    pub(super) fn admit(self: &Arc<Self>, limit: Duration, may_be_aggregated: bool) -> Result<Attempt, String> {
         let mut state = self.state.lock();
         match &mut state.phase {
             Phase::Open { problem } => return Err(problem.clone()),
@@ -71,6 +77,7 @@ impl Circuit {
             openings: state.openings,
             started: Instant::now(),
             limit,
+            may_be_aggregated,
             is_over: false,
         })
     }
@@ -103,6 +110,7 @@ impl Circuit {
         if state.openings == openings {
             state.phase = Phase::Closed;
             state.has_succeeded = true;
+            state.timeouts = 0;
         }
     }
 
@@ -113,6 +121,13 @@ impl Circuit {
             state.openings += 1;
             self.opened.notify_one();
         }
+    }
+
+    /// Counts a request without a response. Returns true if the cluster may respond to others.
+    fn tolerates_timeout(&self, may_be_aggregated: bool) -> bool {
+        let mut state = self.state.lock();
+        state.timeouts = state.timeouts.saturating_add(1);
+        may_be_aggregated && state.timeouts < MAX_TIMEOUTS
     }
 
     fn release(&self, openings: u64) {
@@ -131,6 +146,7 @@ pub(super) struct Attempt {
     openings: u64,
     started: Instant,
     limit: Duration,
+    may_be_aggregated: bool,
     is_over: bool,
 }
 
@@ -150,6 +166,21 @@ impl Attempt {
         self.is_over = true;
         self.circuit.record_failure(self.openings, problem);
     }
+
+    /// Ends a request that got no response within its limit.
+    pub(super) fn time_out(mut self) {
+        self.is_over = true;
+        self.record_timeout();
+    }
+
+    fn record_timeout(&self) {
+        if self.circuit.tolerates_timeout(self.may_be_aggregated) {
+            self.circuit.release(self.openings);
+        } else {
+            let problem = NoResponse(self.limit).to_string();
+            self.circuit.record_failure(self.openings, problem);
+        }
+    }
 }
 
 impl Drop for Attempt {
@@ -160,8 +191,7 @@ impl Drop for Attempt {
         if self.started.elapsed() < self.limit {
             self.circuit.release(self.openings);
         } else {
-            let problem = NoResponse(self.limit).to_string();
-            self.circuit.record_failure(self.openings, problem);
+            self.record_timeout();
         }
     }
 }
@@ -180,11 +210,11 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(5);
 
     fn admitted(circuit: &Arc<Circuit>) -> Attempt {
-        circuit.admit(LIMIT).ok().unwrap()
+        circuit.admit(LIMIT, false).ok().unwrap()
     }
 
     fn refusal(circuit: &Arc<Circuit>) -> String {
-        circuit.admit(LIMIT).err().unwrap()
+        circuit.admit(LIMIT, false).err().unwrap()
     }
 
     #[tokio::test(start_paused = true)]
@@ -230,6 +260,36 @@ mod tests {
         advance(LIMIT).await;
         drop(attempt);
         assert_eq!(circuit.problem().as_deref(), Some("no response within 5s"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_aggregated_api_that_hangs_opens_it_unless_others_get_responses() {
+        let circuit = Arc::new(Circuit::default());
+        let time_out = || circuit.admit(LIMIT, true).ok().unwrap().time_out();
+        for _ in 0..5 {
+            time_out();
+            time_out();
+            assert_eq!(circuit.problem(), None);
+            admitted(&circuit).succeed();
+        }
+        for _ in 0..MAX_TIMEOUTS {
+            time_out();
+        }
+        assert_eq!(circuit.problem().as_deref(), Some("no response within 5s"));
+        // Until a response, each of its requests confirms the outage.
+        circuit.set_half_open();
+        time_out();
+        assert!(circuit.problem().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_open_a_request_to_an_aggregated_api_makes_way_for_the_next() {
+        let circuit = Arc::new(Circuit::default());
+        admitted(&circuit).fail("connection refused".to_owned());
+        circuit.set_half_open();
+        circuit.admit(LIMIT, true).ok().unwrap().time_out();
+        admitted(&circuit).succeed();
+        assert_eq!(circuit.problem(), None);
     }
 
     #[tokio::test(start_paused = true)]

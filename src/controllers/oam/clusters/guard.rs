@@ -40,7 +40,7 @@ impl Service<Request<Body>> for GuardedTransport {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let limit = HEAD_LIMITS.limit_of(&request);
         let is_watch = is_watch(request.uri());
-        let attempt = match self.circuit.admit(limit) {
+        let attempt = match self.circuit.admit(limit, may_be_aggregated(request.uri().path())) {
             Ok(attempt) => attempt,
             Err(problem) => return async move { Err(NotSent(problem).into()) }.boxed(),
         };
@@ -51,14 +51,20 @@ impl Service<Request<Body>> for GuardedTransport {
                 Ok(Ok(_)) => attempt.succeed(),
                 Ok(Err(error)) if is_outage(error) => attempt.fail(transport_failure(error)),
                 Ok(Err(_)) => drop(attempt),
-                // The aggregated API server of one kind may be down.
+                // An aggregated API server may be down.
                 Err(_) if is_watch => attempt.release(),
-                Err(_) => attempt.fail(NoResponse(limit).to_string()),
+                Err(_) => attempt.time_out(),
             }
             response.unwrap_or_else(|_| Err(NoResponse(limit).into()))
         }
         .boxed()
     }
+}
+
+/// Returns true for a path of an API group that need not be built in.
+fn may_be_aggregated(path: &str) -> bool {
+    let mut segments = path.split('/');
+    segments.any(|segment| segment == "apis") && segments.next().is_some_and(|group| group.contains('.'))
 }
 
 /// Returns false for a response that is refused, and for a request that can't be sent to any server.
@@ -158,6 +164,21 @@ mod tests {
         let path = "/apis/metrics.k8s.io/v1beta1/pods?watch=true";
         assert_eq!(sent(&guarded, "GET", path).await.unwrap_err(), "no response within 20s");
         assert_eq!(guarded.circuit.problem(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_request_without_a_response_opens_the_circuit_only_if_its_api_is_built_in() {
+        let opens = [
+            ("/apis/metrics.k8s.io/v1beta1/namespaces/sea/pods/a", false),
+            ("/k8s/clusters/a/apis/metrics.k8s.io/v1beta1", false),
+            ("/apis/apps/v1/namespaces/sea.io/deployments/a", true),
+            (OBJECT, true),
+        ];
+        for (path, opens) in opens {
+            let guarded = guarded(Duration::from_secs(1_000), || Ok(()));
+            sent(&guarded, "GET", path).await.unwrap_err();
+            assert_eq!(guarded.circuit.problem().is_some(), opens, "{path}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

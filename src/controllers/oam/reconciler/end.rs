@@ -24,8 +24,9 @@ pub(super) const BACKOFF: Backoff = Backoff {
 };
 /// Delay after a conflict: the cache will have the newer version.
 const STALE_RETRY: Duration = Duration::from_millis(100);
-/// Delay of a pass while others use a joined cluster.
-const CLUSTER_RETRY: Duration = Duration::from_secs(1);
+/// Delay of a pass while others use a joined cluster. Their end wakes the Application earlier; frequent retries would take
+/// the turns of those that wait longer.
+const CLUSTER_RETRY: Duration = Duration::from_secs(5);
 
 impl Pass<'_> {
     /// Runs and measures the pass.

@@ -76,7 +76,7 @@ impl<'a> Env<'a> {
             render_answers: Mutex::new(render_answers),
             calls_end: Instant::now() + reconciler.options.pass_timeout / 2,
             joined: reconciler.objects.clusters().list(),
-            cluster_pass: Mutex::new(reconciler.cluster_passes.begin()),
+            cluster_pass: Mutex::new(reconciler.cluster_passes.begin(name)),
             loaded: Loaded::default(),
             held: Mutex::new(reserved.into_iter().collect()),
             spare_bytes,
@@ -115,7 +115,7 @@ impl<'a> Env<'a> {
     }
 
     /// Prepares the use of clusters: waits for the first attempts to connect, and has the Application reported when one
-    /// is joined or can be reached again. Others may use them up.
+    /// is joined or can be reached again. Others may use them up; it is then woken once they do not.
     pub(super) async fn use_clusters<'c>(&self, clusters: impl IntoIterator<Item = &'c str>) -> Result<(), Stop> {
         let joined = clusters.into_iter().filter(|cluster| !is_local(cluster));
         let joined: BTreeSet<String> = joined.map(str::to_owned).collect();

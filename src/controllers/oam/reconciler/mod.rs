@@ -62,7 +62,7 @@ use crate::runtime::ownership::OwnershipFilter;
 use crate::runtime::watch::Cached;
 use crate::runtime::workqueue::Priority;
 use apply::FightKey;
-pub use cluster::ClusterPasses;
+pub use cluster::{ClusterPasses, Wake};
 pub use collect::CONFIRMED;
 use end::BACKOFF;
 use env::{Env, SMALL_BYTES};
@@ -97,7 +97,7 @@ pub struct Reconciler {
     pub http_requests: HttpRequests,
     pub step_logs: StepLogs,
     pub fights: Mutex<Fights<FightKey>>,
-    pub wake: Arc<dyn Fn(&NamespacedName) + Send + Sync>,
+    pub wake: Wake,
     pub stopping: CancellationToken,
     pub memories: Memories,
     /// The version of the cluster, as templates see it.
@@ -121,6 +121,7 @@ impl Reconcile for Reconciler {
             }
             let Some(cached) = self.find_ours(&key.name) else {
                 self.memories.forget(&key.name);
+                self.cluster_passes.forget(&key.name);
                 self.objects.unsubscribe(&key.name);
                 return Ok(Action::Done);
             };

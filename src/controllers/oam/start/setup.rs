@@ -22,7 +22,7 @@ use crate::controllers::oam::functions::http::HttpRequests;
 use crate::controllers::oam::functions::logs::StepLogs;
 use crate::controllers::oam::metrics::OamMetrics;
 use crate::controllers::oam::objects::{Autoscalers, ClusterObjects, JoinedSettings, Objects};
-use crate::controllers::oam::reconciler::{ClusterPasses, Memories, Reconciler};
+use crate::controllers::oam::reconciler::{ClusterPasses, Memories, Reconciler, Wake};
 use crate::controllers::oam::rights::AccessReviews;
 use crate::controllers::oam::trackers::LOCAL;
 use crate::controllers::oam::webhooks::{PreparedWebhooks, WebhookServerMetrics};
@@ -192,6 +192,7 @@ pub fn setup(
         write_limit: options.max_concurrent_writes,
     };
     let deferred = context.queue.clone();
+    let wake: Wake = Arc::new(move |name| deferred.add(key(name), Priority::LOW));
     let reconciler = Reconciler {
         client: client.clone(),
         budgets: context.budgets.clone(),
@@ -206,10 +207,10 @@ pub fn setup(
         events: EventPublisher::new(client.clone(), EVENT_SOURCE),
         metrics: metrics.clone(),
         autoscalers: Autoscalers::default(),
-        cluster_passes: ClusterPasses::new(options.workers),
+        cluster_passes: ClusterPasses::new(options.workers, Arc::clone(&wake)),
         http_requests: HttpRequests::new(options.fetcher.clone(), &context.budgets, options.workers),
         step_logs: StepLogs::default(),
-        wake: Arc::new(move |name| deferred.add(key(name), Priority::LOW)),
+        wake,
         stopping: context.stopping.clone(),
         fights: Mutex::new(Fights::new(options.resync_period)),
         memories: Memories::new(context.budgets.sixteenths(4, "oam_results")),

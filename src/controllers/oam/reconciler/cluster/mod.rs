@@ -21,7 +21,7 @@ use crate::controllers::oam::objects::{CacheScope, ObjectId, Objects};
 use crate::controllers::oam::rights::{Identity, Impersonation, ResourceAccess, identity};
 use crate::controllers::oam::trackers::{Inventory, LOCAL, ResourceKey};
 pub(super) use passes::ClusterPass;
-pub use passes::ClusterPasses;
+pub use passes::{ClusterPasses, Wake};
 pub(super) use secrets::VisibleSecrets;
 
 /// Maximum number of reviews of one pass. Other objects are read one by one.
