@@ -70,7 +70,6 @@ pub use failure::failure_reasons;
 pub use memory::Memories;
 use observed::Observed;
 pub use observed::TRACKER_FINALIZER;
-use pass::Pass;
 
 const CACHE_WAIT: Duration = Duration::from_secs(5);
 /// Longest wait for memory. Small Applications need the worker.
@@ -170,7 +169,7 @@ impl Reconciler {
             Err(error) => return Err(ReconcileError::transient(error.to_string(), BACKOFF)),
         };
         let env = Env::new(self, name, memory, revisions.missing);
-        Pass::new(&env, Observed::of(app)).run().await
+        end::run(&env, Observed::of(app)).await
     }
 
     /// Returns an Application, read again if the cache left it out, or may lack its last status: steps that have ended
