@@ -49,11 +49,11 @@ fn phase(observed: &Observed) -> &str {
 /// Runs the stages, within the time limit of a pass, and writes what they found.
 async fn run_stages(env: &Env<'_>, observed: &mut Observed, outcome: &mut Outcome) -> Result<Action, ReconcileError> {
     let limit = env.options().pass_timeout;
-    let ended = timeout(limit, stages(env, observed, outcome)).await;
+    let result = timeout(limit, stages(env, observed, outcome)).await;
     // Also after a timeout: the next pass gets further.
     env.keep_render_answers();
-    let has_timed_out = ended.is_err();
-    let result = ended.unwrap_or_else(|_| {
+    let has_timed_out = result.is_err();
+    let result = result.unwrap_or_else(|_| {
         let message = format!("reconcile exceeded {limit:?}");
         Err(Failure::new(FailureKind::Timeout, message).into())
     });

@@ -13,13 +13,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 
+use super::apply::keep::keep_objects;
 use super::apply::{AppObjects, Ledger, TAKEN_RETRY};
 use super::cluster::Cluster;
-use super::collect::{self, GarbageCollection};
+use super::collect::{self, collect_after_failure, collect_undeclared, collect_unmarked};
 use super::conditions::{self, phase};
 use super::declare::{declare, declare_recorded};
 use super::env::Env;
 use super::failure::{Failure, FailureKind, Stop};
+use super::observed::read::{read_latest, read_trackers};
 use super::observed::requests::{RESTART, RestartRequest};
 use super::observed::{Observed, TRACKER_FINALIZER};
 use super::outcome::status::{self, Built};
@@ -28,9 +30,11 @@ use super::policies::{apply_policies, policies_without_effect};
 use super::references::resolve_references;
 use super::reschedule::follow_shard;
 use super::revise::{Current, Revision, Revisions, application_of};
+use super::rollout::Rollout;
+use super::rollout::assess::{DeclaredObjects, assess_services, declare_all, show_phase};
 use super::rollout::render::Target;
-use super::rollout::{DeclaredObjects, Rollout};
-use super::run::{end_run, restart_if_due, run_workflow};
+use super::run::lifecycle::{end_run, restart_if_due};
+use super::run::run_workflow;
 use super::values::StepValues;
 use crate::api::oam::{Application, WorkflowStatus, labels};
 use crate::controllers::oam::parse::{
@@ -53,9 +57,9 @@ pub(super) enum PassEnd {
 }
 
 pub(super) async fn stages(env: &Env<'_>, observed: &mut Observed, outcome: &mut Outcome) -> Result<PassEnd, Stop> {
-    let inventory = observed.read_trackers(env).await?;
+    let inventory = read_trackers(env, observed).await?;
     check_support(&observed.app, &inventory)?;
-    observed.read_latest(env).await?;
+    read_latest(env, observed).await?;
     let ledger = Ledger::new(env, observed, inventory);
     ledger.subscribe().await?;
     let cluster = Cluster::of(env, observed, &ledger.inventory).await?;
@@ -84,7 +88,7 @@ async fn deploy(
     let mut parsed = parsed?;
     if follow_shard(env, observed, &mut objects.ledger.inventory).await? {
         // Its version may be another now.
-        observed.read_latest(env).await?;
+        read_latest(env, observed).await?;
         latest = observed.latest_revision()?;
     }
     let restarts = outcome.is_restart_due(env.now);
@@ -103,17 +107,20 @@ async fn deploy(
         current: &current,
         parsed: &parsed,
     };
-    wait_for_name(target, observed, objects, outcome).await?;
-    objects.ledger.remove_creators().await?;
-    apply_policies(objects, &current, &parsed).await?;
-    outcome.succeeded(conditions::POLICY, "PolicyGenerated", "Policy generated successfully");
-    restart_if_due(env, &current, &objects.ledger, outcome).await?;
+    let values = StepValues::new(env, observed.app.uid());
     let mut rollout = Rollout {
         target,
         objects,
         outcome,
-        values: StepValues::new(env, observed.app.uid()),
+        values,
     };
+    wait_for_name(&mut rollout, observed).await?;
+    rollout.objects.ledger.remove_creators().await?;
+    apply_policies(rollout.objects, &current, &parsed).await?;
+    rollout
+        .outcome
+        .succeeded(conditions::POLICY, "PolicyGenerated", "Policy generated successfully");
+    restart_if_due(env, &current, &rollout.objects.ledger, rollout.outcome).await?;
     let state = run_workflow(&mut rollout).await?;
     follow(state, &mut rollout, observed).await
 }
@@ -219,25 +226,14 @@ fn take_restart(env: &Env<'_>, observed: &Observed, outcome: &mut Outcome) -> bo
 }
 
 /// Waits until a tracker that is being deleted, and has the name of the current one, is gone.
-async fn wait_for_name(
-    target: Target<'_>,
-    observed: &Observed,
-    objects: &mut AppObjects<'_>,
-    outcome: &mut Outcome,
-) -> Result<(), Stop> {
-    let ledger = &objects.ledger;
+async fn wait_for_name(rollout: &mut Rollout<'_, '_>, observed: &Observed) -> Result<(), Stop> {
+    let ledger = &rollout.objects.ledger;
     let Some(tracker) = ledger.inventory.blocking(&ledger.identity) else {
         return Ok(());
     };
     let name = tracker.name();
     let message = format!("resourcetracker {name} of this version is still being deleted");
-    let mut garbage = GarbageCollection {
-        target,
-        observed,
-        objects,
-        outcome,
-    };
-    garbage.collect_unmarked().await?;
+    collect_unmarked(rollout, observed).await?;
     Err(Failure::new(FailureKind::Apply, message)
         .retried_after(TAKEN_RETRY)
         .into())
@@ -249,29 +245,29 @@ async fn follow(state: State, rollout: &mut Rollout<'_, '_>, observed: &Observed
         State::Executing => {
             rollout.outcome.in_phase(phase::RUNNING_WORKFLOW);
             rollout.apply_post_traits().await?;
-            garbage(rollout, observed).collect_unmarked().await?;
+            collect_unmarked(rollout, observed).await?;
         }
         State::Suspending => {
             rollout.outcome.in_phase(phase::SUSPENDING);
             rollout.apply_post_traits().await?;
             if !is_suspended_by_failure(rollout) {
-                rollout.objects.keep(&parsed.rules, rollout.outcome).await?;
+                keep_objects(rollout.objects, &parsed.rules, rollout.outcome).await?;
             }
-            garbage(rollout, observed).collect_unmarked().await?;
+            collect_unmarked(rollout, observed).await?;
         }
         State::Terminated => {
             rollout.outcome.in_phase(phase::TERMINATED);
             end_run(env, current, rollout.outcome, false).await?;
-            garbage(rollout, observed).collect_unmarked().await?;
+            collect_unmarked(rollout, observed).await?;
         }
         State::Failed => {
             rollout.outcome.in_phase(phase::FAILED);
             end_run(env, current, rollout.outcome, false).await?;
             if parsed.rules.garbage_collect.continue_on_failure {
-                let declared = rollout.declare_all().await?;
-                garbage(rollout, observed).collect_after_failure(&declared).await?;
+                let declared = declare_all(rollout).await?;
+                collect_after_failure(rollout, observed, &declared).await?;
             } else {
-                garbage(rollout, observed).collect_unmarked().await?;
+                collect_unmarked(rollout, observed).await?;
             }
         }
         State::Succeeded => {
@@ -289,15 +285,15 @@ async fn follow(state: State, rollout: &mut Rollout<'_, '_>, observed: &Observed
 async fn keep_and_collect(rollout: &mut Rollout<'_, '_>, observed: &Observed) -> Result<(), Stop> {
     let status = observed.app.status.as_ref();
     let shown = status.map(|status| status.services.as_slice()).unwrap_or_default();
-    let mut declared = rollout.assess(shown).await?;
+    let mut declared = assess_services(rollout, shown).await?;
     if let Some(cause) = rollout.apply_post_traits().await? {
         declared = DeclaredObjects::Unknown { cause };
     }
-    rollout.show_phase();
+    show_phase(rollout);
     rollout.outcome.applied_resources = rollout.objects.applied();
     let rules = &rollout.target.parsed.rules;
-    let kept = rollout.objects.keep(rules, rollout.outcome).await;
-    garbage(rollout, observed).collect_undeclared(&declared).await?;
+    let kept = keep_objects(rollout.objects, rules, rollout.outcome).await;
+    collect_undeclared(rollout, observed, &declared).await?;
     let outcome = &mut *rollout.outcome;
     match Stop::split(kept)? {
         Ok(()) => outcome.changes.push(OutcomeChange::Removed(conditions::STATE_KEEP)),
@@ -316,15 +312,6 @@ async fn keep_and_collect(rollout: &mut Rollout<'_, '_>, observed: &Observed) ->
         outcome.succeeded(conditions::READY, "Deployed", "Deployed successfully");
     }
     Ok(())
-}
-
-fn garbage<'c, 'p>(rollout: &'c mut Rollout<'_, 'p>, observed: &'c Observed) -> GarbageCollection<'c, 'p> {
-    GarbageCollection {
-        target: rollout.target,
-        observed,
-        objects: rollout.objects,
-        outcome: rollout.outcome,
-    }
 }
 
 /// Returns true if a failed step, and not a user, has suspended the workflow. Its objects may be half changed.

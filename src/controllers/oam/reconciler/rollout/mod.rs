@@ -1,6 +1,6 @@
 //! Deploys components in the places that the workflow gives them, and computes their health.
 
-mod assess;
+pub(super) mod assess;
 mod calls;
 mod components;
 mod health;
@@ -19,7 +19,6 @@ use crate::controllers::oam::dispatch::order::{Stage, stages};
 use crate::controllers::oam::parse::calls_functions;
 use crate::controllers::oam::render::release::ComponentObjects;
 use crate::controllers::oam::workflow::ValueStore;
-pub(super) use assess::DeclaredObjects;
 use health::{Assessor, PostTraits};
 pub(super) use placed::{PlacedComponents, Steps, completed_steps};
 use render::{Placed, RenderError, Target};

@@ -3,7 +3,7 @@
 mod configs;
 mod endpoints;
 mod functions;
-mod lifecycle;
+pub(super) mod lifecycle;
 mod metrics;
 mod restart;
 mod template;
@@ -28,7 +28,6 @@ use crate::controllers::oam::workflow::{
     FailureReason, InputUsage, State, StepResult, StepTask, ValueStore, WorkflowTurn, is_apply_component,
 };
 use lifecycle::finished_state;
-pub(super) use lifecycle::{end_run, restart_if_due};
 
 pub(super) struct WorkflowRun<'r, 'x, 'p> {
     rollout: &'r mut Rollout<'x, 'p>,
