@@ -65,7 +65,7 @@ pub(super) struct Chosen {
 }
 
 /// Reads the revision that the status names, unless an earlier pass has. It may be newer than the cache.
-pub(super) async fn read_latest(env: &Env<'_>, latest: &LatestRevision) -> Result<Option<Arc<Packed>>, Stop> {
+pub(super) async fn read_named(env: &Env<'_>, latest: &LatestRevision) -> Result<Option<Arc<Packed>>, Stop> {
     if !names::is_revision_of(&env.name.name, &latest.name) {
         return Ok(None);
     }

@@ -29,7 +29,7 @@ pub async fn read_latest(env: &Env<'_>, observed: &mut Observed) -> Result<(), S
     let status = observed.app.status.as_ref();
     let latest = status.and_then(|status| status.latest_revision.as_ref());
     observed.latest = match latest {
-        Some(latest) => Stop::split(revise::read_latest(env, latest).await)?,
+        Some(latest) => Stop::split(revise::read_named(env, latest).await)?,
         None => Ok(None),
     };
     Ok(())
