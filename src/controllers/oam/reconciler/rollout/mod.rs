@@ -6,7 +6,7 @@ mod components;
 mod health;
 mod outputs;
 mod placed;
-mod policies;
+pub(super) mod policies;
 pub(super) mod render;
 
 use super::apply::{AppObjects, Creator, ToApply};

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use super::conditions::{self, phase};
 use super::failure::{Failure, Stop};
 use super::new_id;
+use super::rollout::policies::unreachable;
 use super::rollout::render::{Placed, with_inputs};
 use super::rollout::{ComponentDeployment, Rollout, Steps, completed_steps};
 use crate::api::oam::{WorkflowStatus, WorkflowStep};
@@ -227,7 +228,7 @@ impl WorkflowRun<'_, '_, '_> {
         };
         let env = self.rollout.env();
         env.use_clusters([component.place.cluster.as_str()]).await?;
-        if let Some(problem) = self.rollout.unreachable(&component.place) {
+        if let Some(problem) = unreachable(env, &component.place) {
             let message = crate::text::sanitize(&problem);
             return Ok(ControlFlow::Break(StepResult::Waiting { message }));
         }
