@@ -8,7 +8,7 @@ use crate::controllers::oam::parse::calls_functions;
 use crate::controllers::oam::reconciler::apply::AppObjects;
 use crate::controllers::oam::reconciler::conditions::phase;
 use crate::controllers::oam::reconciler::failure::Stop;
-use crate::controllers::oam::reconciler::outcome::services::{service_of, service_shown};
+use crate::controllers::oam::reconciler::outcome::services::{service_shown, unknown_service};
 use crate::controllers::oam::render::release::ComponentObjects;
 use crate::controllers::oam::trackers::ResourceKey;
 
@@ -57,35 +57,26 @@ pub async fn assess_services(rollout: &mut Rollout<'_, '_>, shown: &[ServiceStat
         let service = match rollout.target.render(rollout.objects, placed).await {
             Ok(objects) => {
                 declared.add(rollout.objects, &objects).await;
-                let service = rollout.assessor().service(placed, &objects, PostTraits::Unknown).await;
-                service.map_err(|error| Stop::of_evaluator(&error))?
+                let assessor = rollout.assessor();
+                assessor.service(placed, &objects, PostTraits::Unknown).await?
             }
-            Err(RenderError::Evaluator(error)) => return Err(Stop::of_evaluator(&error)),
+            Err(RenderError::Evaluator(error)) => return Err(error.into()),
             // Objects are kept and collected meanwhile.
             Err(RenderError::Waiting(message)) => {
                 declared.set_unknown(placed.name(), &message);
                 rollout.outcome.look_again_in(WAITING_RETRY);
-                service_shown(shown, placed, namespace).unwrap_or_else(|| ServiceStatus {
-                    message: crate::text::sanitize(&message),
-                    ..service_of(placed, namespace)
-                })
+                service_shown(shown, placed, namespace).unwrap_or_else(|| unknown_service(placed, namespace, &message))
             }
             Err(RenderError::Unreachable(message)) => {
                 declared.set_unknown(placed.name(), &message);
-                ServiceStatus {
-                    message: crate::text::sanitize(&message),
-                    ..service_of(placed, namespace)
-                }
+                unknown_service(placed, namespace, &message)
             }
             Err(RenderError::Template { message, .. }) => {
                 declared.set_unknown(placed.name(), &message);
                 if calls_functions(&placed.component) {
                     rollout.outcome.look_again_in(CALL_RETRY);
                 }
-                ServiceStatus {
-                    message: crate::text::sanitize(&message),
-                    ..service_of(placed, namespace)
-                }
+                unknown_service(placed, namespace, &message)
             }
         };
         services.push((placed, service));
@@ -118,7 +109,7 @@ pub async fn declare_all(rollout: &mut Rollout<'_, '_>) -> Result<DeclaredObject
                 rollout.outcome.look_again_in(WAITING_RETRY);
             }
             Err(RenderError::Unreachable(message)) => declared.set_unknown(placed.name(), &message),
-            Err(RenderError::Evaluator(error)) => return Err(Stop::of_evaluator(&error)),
+            Err(RenderError::Evaluator(error)) => return Err(error.into()),
         }
     }
     Ok(declared)

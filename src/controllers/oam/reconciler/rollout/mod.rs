@@ -94,13 +94,13 @@ impl<'x> Rollout<'x, '_> {
                     continue;
                 }
                 let waiting = if stage == Stage::PreDispatch {
-                    self.assessor()
-                        .waiting_service(&deployment.component, &deployment.objects)
-                        .await
+                    let assessor = self.assessor();
+                    let waiting = assessor.waiting_service(&deployment.component, &deployment.objects);
+                    waiting.await?
                 } else {
-                    Ok(None)
+                    None
                 };
-                match waiting.map_err(|error| Stop::of_evaluator(&error))? {
+                match waiting {
                     Some(service) => results.push((deployment, Ok(service))),
                     None => accepted.push(deployment),
                 }
@@ -111,8 +111,7 @@ impl<'x> Rollout<'x, '_> {
             let assessor = self.assessor();
             let mut service = assessor
                 .service(&deployment.component, &deployment.objects, PostTraits::Unknown)
-                .await
-                .map_err(|error| Stop::of_evaluator(&error))?;
+                .await?;
             // Nothing would render the traits again after the last step.
             if service.healthy && self.has_other_status(&deployment.objects).await {
                 service.healthy = false;
@@ -179,10 +178,8 @@ impl<'x> Rollout<'x, '_> {
                 result.map_err(failed)?;
             }
             let assessor = self.assessor();
-            let service = assessor
-                .service(&placed, &deployment.objects, PostTraits::Applied)
-                .await
-                .map_err(|error| Stop::of_evaluator(&error))?;
+            let service = assessor.service(&placed, &deployment.objects, PostTraits::Applied);
+            let service = service.await?;
             self.outcome.services.set(&placed, service);
         }
         Ok(unknown)
@@ -201,7 +198,7 @@ impl<'x> Rollout<'x, '_> {
     pub(super) async fn render_or_stop(&self, placed: &Placed) -> Result<Result<ComponentObjects, String>, Stop> {
         match self.target.render(self.objects, placed).await {
             Ok(objects) => Ok(Ok(objects)),
-            Err(RenderError::Evaluator(error)) => Err(Stop::of_evaluator(&error)),
+            Err(RenderError::Evaluator(error)) => Err(error.into()),
             // A step that deploys waits with its pass.
             Err(RenderError::Waiting(_)) => Err(Stop::NeedsEvaluator),
             Err(RenderError::Template {

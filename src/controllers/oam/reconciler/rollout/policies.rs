@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::health::PostTraits;
 use super::render::{Placed, Target, with_inputs};
 use super::{ComponentDeployment, Rollout};
-use crate::api::oam::{Component, ServiceStatus};
+use crate::api::oam::Component;
 use crate::controllers::oam::clusters::ClusterError;
 use crate::controllers::oam::parse::{Definitions, calls_functions};
 use crate::controllers::oam::placement::{
@@ -12,7 +12,7 @@ use crate::controllers::oam::placement::{
 use crate::controllers::oam::reconciler::apply::AppObjects;
 use crate::controllers::oam::reconciler::env::Env;
 use crate::controllers::oam::reconciler::failure::Stop;
-use crate::controllers::oam::reconciler::outcome::services::service_of;
+use crate::controllers::oam::reconciler::outcome::services::unknown_service;
 use crate::controllers::oam::references::REF_OBJECTS;
 use crate::controllers::oam::render::release::ComponentObjects;
 use crate::controllers::oam::steps::Answer;
@@ -129,7 +129,7 @@ pub(super) async fn check_all<'c>(
         for index in checks {
             let Some(component) = placed.get(index) else { continue };
             if let Some(problem) = unreachable(rollout.env(), &component.place) {
-                show_unreachable(rollout, component, problem).await?;
+                show_unreachable(rollout, component, &problem).await?;
                 progress.record(index, PlacementCheck::Unreachable);
                 continue;
             }
@@ -157,13 +157,10 @@ pub fn unreachable(env: &Env<'_>, place: &Place) -> Option<String> {
 async fn show_unreachable(
     rollout: &mut Rollout<'_, '_>,
     component: &PlacedComponent,
-    problem: String,
+    problem: &str,
 ) -> Result<(), Stop> {
     if let Ok(placed) = place_component(rollout.target, component, &[]).await? {
-        let service = ServiceStatus {
-            message: crate::text::sanitize(&problem),
-            ..service_of(&placed, &rollout.env().name.namespace)
-        };
+        let service = unknown_service(&placed, &rollout.env().name.namespace, problem);
         rollout.outcome.services.set(&placed, service);
     }
     Ok(())
@@ -185,8 +182,7 @@ async fn check_component(rollout: &mut Rollout<'_, '_>, placed: &Placed) -> Resu
     let service = rollout
         .assessor()
         .service(placed, &objects, PostTraits::Unknown)
-        .await
-        .map_err(|error| Stop::of_evaluator(&error))?;
+        .await?;
     let is_healthy = service.healthy;
     rollout.outcome.services.set(placed, service);
     if !is_healthy {

@@ -92,7 +92,7 @@ fn with_inputs(step: &WorkflowStep, inputs: &[(&str, Value)]) -> Result<Option<V
 
 pub(super) fn template_stop(error: steps::StepError<cue::Error>) -> Stop {
     match error {
-        steps::StepError::Evaluator(error) => Stop::of_evaluator(&error),
+        steps::StepError::Evaluator(error) => error.into(),
         error @ steps::StepError::Stopped { .. } => stopped(error.to_string()),
     }
 }
