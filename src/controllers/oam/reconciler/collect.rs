@@ -212,10 +212,8 @@ async fn delete_old_revisions(rollout: &Rollout<'_, '_>) -> Result<(), Stop> {
     let (names, _) = revision_names(env);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let current = current.name();
-    let mut used = in_use(
-        rollout.outcome.latest_revision.as_ref(),
-        &rollout.objects.ledger.inventory,
-    );
+    let latest = rollout.outcome.latest_revision.as_ref();
+    let mut used = in_use(latest, &rollout.objects.ledger.inventory);
     used.insert(&current);
     let limit = parsed.rules.garbage_collect.revision_limit();
     let old = expendable(&names, &used, limit.unwrap_or(env.options().revision_limit));

@@ -220,6 +220,16 @@ impl Reconciler {
         };
         is_of_version && self.ownership.owns(app.meta())
     }
+
+    /// Returns the version of the cluster for templates, with empty fields if the API server does not tell.
+    async fn cluster_version(&self) -> Value {
+        let version = self.cluster_version.get_or_try_init(|| async {
+            let version = call(self.client.apiserver_version()).await?;
+            let version = serde_json::to_value(version).unwrap_or_default();
+            Ok::<_, ApiError>(context_version(&version))
+        });
+        version.await.map_or_else(|_| unknown_version(), Value::clone)
+    }
 }
 
 /// Returns a random id of a step: ten characters.
@@ -232,16 +242,4 @@ fn new_id() -> String {
     }
     let character = |byte: u8| CHARACTERS.get(usize::from(byte) % CHARACTERS.len()).copied();
     bytes.into_iter().filter_map(character).map(char::from).collect()
-}
-
-impl Reconciler {
-    /// Returns the version of the cluster for templates, with empty fields if the API server does not tell.
-    async fn cluster_version(&self) -> Value {
-        let version = self.cluster_version.get_or_try_init(|| async {
-            let version = call(self.client.apiserver_version()).await?;
-            let version = serde_json::to_value(version).unwrap_or_default();
-            Ok::<_, ApiError>(context_version(&version))
-        });
-        version.await.map_or_else(|_| unknown_version(), Value::clone)
-    }
 }

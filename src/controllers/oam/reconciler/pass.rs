@@ -29,7 +29,7 @@ use super::outcome::{Outcome, OutcomeChange};
 use super::policies::{apply_policies, policies_without_effect};
 use super::references::resolve_references;
 use super::reschedule::follow_shard;
-use super::revise::{Current, Revision, Revisions, application_of};
+use super::revise::{Current, Revision, application_of, choose_revision, current_of, published_revision};
 use super::rollout::Rollout;
 use super::rollout::assess::{DeclaredObjects, assess_services, declare_all, show_phase};
 use super::rollout::render::Target;
@@ -134,16 +134,15 @@ async fn revise(
     parsed: Parsed,
 ) -> Result<(Current, Parsed), Stop> {
     const REVISED: (&str, &str) = ("Revisioned", "Revisioned successfully");
-    let revisions = Revisions { env, observed };
-    if let Some(release) = revisions.release(latest.as_ref()) {
+    if let Some(release) = published_revision(observed, latest.as_ref()) {
         outcome.succeeded(conditions::REVISION, REVISED.0, REVISED.1);
         let number = outcome.latest_revision.as_ref();
-        let current = revisions.current(application_of(release), release.clone(), number);
+        let current = current_of(env, application_of(release), release.clone(), number);
         return Ok((current.await, parsed));
     }
     let contents = parsed.contents(&observed.app);
     let number = outcome.latest_revision.as_ref();
-    let chosen = revisions.choose(latest, contents, number).await?;
+    let chosen = choose_revision(env, observed, latest, contents, number).await?;
     if let Some(latest) = chosen.latest {
         outcome.latest_revision = Some(latest);
         outcome.in_phase(phase::RENDERING);
@@ -152,9 +151,8 @@ async fn revise(
     }
     outcome.succeeded(conditions::REVISION, REVISED.0, REVISED.1);
     let parsed = declare_recorded(env, observed, &chosen.revision).await?;
-    let revisions = Revisions { env, observed };
     let number = outcome.latest_revision.as_ref();
-    let current = revisions.current(observed.app.clone(), chosen.revision, number);
+    let current = current_of(env, observed.app.clone(), chosen.revision, number);
     Ok((current.await, parsed))
 }
 

@@ -230,19 +230,14 @@ fn objects(
 }
 
 fn sources(reconciler: &Reconciler, queue: &Queue<Key>) -> Vec<Task> {
-    let Reconciler {
-        client,
-        options,
-        ownership,
-        caches,
-        ..
-    } = reconciler;
+    let (client, options, ownership) = (&reconciler.client, &reconciler.options, &reconciler.ownership);
     let handler = CacheEventHandler {
         queue: queue.clone(),
-        applications: caches.applications.clone(),
+        applications: reconciler.caches.applications.clone(),
     };
     let scope = options.namespace.clone().map_or(Scope::All, Scope::Namespace);
-    let mut sources = caches.sources(client, &ownership.selection(scope), handler.clone());
+    let selection = ownership.selection(scope);
+    let mut sources = reconciler.caches.sources(client, &selection, handler.clone());
     let definition_namespace = options.definition_namespace.clone();
     let on_definition = move |change: definitions::DefinitionChange| {
         if let ChangedKind::Definition(kind) = change.kind {
