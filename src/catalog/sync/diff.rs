@@ -30,15 +30,11 @@ pub(super) async fn write_charts(
     unchanged_rows: &HashMap<String, i64>,
     committed: &mut CommitSummary,
 ) -> Result<ChangeLog, Error> {
-    let DiffOptions {
-        retention,
-        compares_times,
-        has_sinks,
-    } = options;
-    let mut plan = RetentionPlan::load(tx, name, retention).await?;
+    let has_sinks = options.has_sinks;
+    let mut plan = RetentionPlan::load(tx, name, options.retention).await?;
     let comparison = StoredComparison {
         versions: plan.is_enabled() || has_sinks,
-        times: compares_times,
+        times: options.compares_times,
     };
     let StoredCharts {
         charts: mut stored,

@@ -40,13 +40,7 @@ pub(super) async fn delete(
     }
     outcome.in_phase(phase::DELETING);
     let (policies, components) = policies_of_deletion(observed, &objects.ledger.inventory)?;
-    let mut collection = Collection {
-        objects,
-        observed,
-        policies: &policies,
-        components: &components,
-    };
-    let progress = collection.collect(Mark::All).await?;
+    let progress = collect_marked(objects, observed, &policies, &components, Mark::All).await?;
     if outcome.waits_for_deletion(progress) {
         return Ok(PassEnd::Waiting);
     }
@@ -125,35 +119,32 @@ fn revision_names(env: &Env<'_>) -> (Vec<String>, Vec<String>) {
     (names, deleting)
 }
 
-struct Collection<'c, 'p> {
-    objects: &'c mut AppObjects<'p>,
-    observed: &'c Observed,
-    policies: &'c Policies,
-    components: &'c [Component],
-}
-
-impl Collection<'_, '_> {
-    async fn collect(&mut self, mark: Mark<'_>) -> Result<CollectProgress, Stop> {
-        let reconciler = self.objects.env.reconciler;
-        let _timer = reconciler.metrics.time(PassStage::Collect);
-        let dependents = dependents(self.components);
-        let finalizers = self.observed.app.finalizers();
-        let collector = Collector {
-            objects: self.objects.cluster.objects.clone(),
-            ..reconciler.collector.clone()
-        };
-        let ledger = &mut self.objects.ledger;
-        let subject = Subject {
-            app: &ledger.identity,
-            rules: &self.policies.garbage_collect,
-            read_only: &self.policies.read_only,
-            orphans_all: finalizers.iter().any(|finalizer| finalizer == labels::ORPHAN_FINALIZER),
-            is_deleting: self.observed.is_deleting(),
-            dependents: &dependents,
-        };
-        let collected = collector.collect(&subject, &mut ledger.inventory, mark).await;
-        collected.map_err(|error| Failure::new(FailureKind::Collect, error.to_string()).into())
-    }
+async fn collect_marked(
+    objects: &mut AppObjects<'_>,
+    observed: &Observed,
+    policies: &Policies,
+    components: &[Component],
+    mark: Mark<'_>,
+) -> Result<CollectProgress, Stop> {
+    let reconciler = objects.env.reconciler;
+    let _timer = reconciler.metrics.time(PassStage::Collect);
+    let dependents = dependents(components);
+    let finalizers = observed.app.finalizers();
+    let collector = Collector {
+        objects: objects.cluster.objects.clone(),
+        ..reconciler.collector.clone()
+    };
+    let ledger = &mut objects.ledger;
+    let subject = Subject {
+        app: &ledger.identity,
+        rules: &policies.garbage_collect,
+        read_only: &policies.read_only,
+        orphans_all: finalizers.iter().any(|finalizer| finalizer == labels::ORPHAN_FINALIZER),
+        is_deleting: observed.is_deleting(),
+        dependents: &dependents,
+    };
+    let collected = collector.collect(&subject, &mut ledger.inventory, mark).await;
+    collected.map_err(|error| Failure::new(FailureKind::Collect, error.to_string()).into())
 }
 
 pub(super) async fn collect_unmarked(rollout: &mut Rollout<'_, '_>, observed: &Observed) -> Result<(), Stop> {
@@ -196,13 +187,8 @@ pub(super) async fn collect_after_failure(
 
 async fn collect(rollout: &mut Rollout<'_, '_>, observed: &Observed, mark: Mark<'_>) -> Result<(), Stop> {
     let parsed = rollout.target.parsed;
-    let mut collection = Collection {
-        objects: rollout.objects,
-        observed,
-        policies: &parsed.rules,
-        components: &parsed.spec.components,
-    };
-    let progress = collection.collect(mark).await?;
+    let (policies, components) = (&parsed.rules, &parsed.spec.components);
+    let progress = collect_marked(rollout.objects, observed, policies, components, mark).await?;
     rollout.outcome.waits_for_deletion(progress);
     Ok(())
 }
