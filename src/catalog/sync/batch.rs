@@ -117,12 +117,9 @@ impl<'b> Batch<'b> {
         self.bytes = 0;
         let (name, committed) = (self.name, &mut *self.committed);
         let rejected_before = committed.rejected.len();
-        committed
-            .written
-            .extend(inserts.iter().map(|insert| insert.chart_id.clone()));
-        committed
-            .written
-            .extend(updates.iter().map(|update| update.chart_id.clone()));
+        let written = &mut committed.written;
+        written.extend(inserts.iter().map(|insert| insert.chart_id.clone()));
+        written.extend(updates.iter().map(|update| update.chart_id.clone()));
         committed.added += write_all(tx, name, &inserts, committed).await?;
         committed.changed += write_all(tx, name, &updates, committed).await?;
         let rejected = committed.rejected.iter().skip(rejected_before);

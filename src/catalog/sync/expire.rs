@@ -88,9 +88,8 @@ async fn drop_all(
         if info.chart_versions.is_empty() {
             empty.push(id);
         } else if info.chart_versions.len() < before {
-            batch
-                .push(tx, ChartRow { chart_id, info }, RowChange::update(id))
-                .await?;
+            let row = ChartRow { chart_id, info };
+            batch.push(tx, row, RowChange::update(id)).await?;
         }
     }
     batch.write(tx).await?;

@@ -295,8 +295,8 @@ fn leader_tasks(reconciler: &Reconciler) -> Vec<Task> {
         tasks.push(reconciler.objects.clusters().clone().upgrade_secrets().boxed());
     }
     if reconciler.options.identity.needs_webhook() {
-        let watch = authentication::watch_task(client.clone(), reconciler.metrics.clone(), webhooks.clone());
-        tasks.push(watch);
+        let metrics = reconciler.metrics.clone();
+        tasks.push(authentication::watch_task(client.clone(), metrics, webhooks.clone()));
     }
     tasks
 }

@@ -38,18 +38,14 @@ enum KeepOutcome {
     Gone(Box<ManagedResource>),
 }
 
-pub async fn keep_objects(
-    objects: &mut AppObjects<'_>,
-    policies: &Policies,
-    outcome: &mut Outcome,
-) -> Result<(), Stop> {
+pub async fn keep_objects(objects: &mut AppObjects<'_>, rules: &Policies, outcome: &mut Outcome) -> Result<(), Stop> {
     let env = objects.env;
     let metrics = &env.reconciler.metrics;
     let _timer = metrics.time(PassStage::StateKeep);
     if env.options().apply_once == ApplyOnceMode::Force {
         return Ok(());
     }
-    let applier = objects.applier(policies);
+    let applier = objects.applier(rules);
     let entries = kept_entries(&objects.ledger).into_iter();
     let kept = entries.map(|entry| applier.keep_object(entry).boxed()).collect();
     let (mut errors, mut gone) = (Vec::new(), Vec::new());

@@ -154,12 +154,8 @@ pub fn unreachable(env: &Env<'_>, place: &Place) -> Option<String> {
     }
 }
 
-async fn show_unreachable(
-    rollout: &mut Rollout<'_, '_>,
-    component: &PlacedComponent,
-    problem: &str,
-) -> Result<(), Stop> {
-    if let Ok(placed) = place_component(rollout.target, component, &[]).await? {
+async fn show_unreachable(rollout: &mut Rollout<'_, '_>, placed: &PlacedComponent, problem: &str) -> Result<(), Stop> {
+    if let Ok(placed) = place_component(rollout.target, placed, &[]).await? {
         let service = unknown_service(&placed, &rollout.env().name.namespace, problem);
         rollout.outcome.services.set(&placed, service);
     }
