@@ -35,8 +35,11 @@ impl RowChange {
     }
 }
 
-#[derive(Default)]
-pub(super) struct Batch {
+pub(super) struct Batch<'b> {
+    name: &'b NamespacedName,
+    pub(super) committed: &'b mut CommitSummary,
+    /// Changed versions are returned.
+    pub(super) has_sinks: bool,
     inserts: Vec<Insert>,
     updates: Vec<Update>,
     bytes: usize,
@@ -61,8 +64,21 @@ struct Update {
     files: Vec<String>,
 }
 
-impl Batch {
-    pub(super) fn push(&mut self, row: ChartRow, change: RowChange) -> Result<(), Error> {
+impl<'b> Batch<'b> {
+    pub(super) fn new(name: &'b NamespacedName, committed: &'b mut CommitSummary, has_sinks: bool) -> Self {
+        Self {
+            name,
+            committed,
+            has_sinks,
+            inserts: Vec::new(),
+            updates: Vec::new(),
+            bytes: 0,
+            pending: Vec::new(),
+            changes: ChangeLog::default(),
+        }
+    }
+
+    pub(super) async fn push(&mut self, tx: &mut Transaction, row: ChartRow, change: RowChange) -> Result<(), Error> {
         let info = to_raw_value(&row.info)?;
         self.bytes += info.get().len();
         match change {
@@ -82,41 +98,37 @@ impl Batch {
                 });
             }
         }
+        let max_bytes = tx.choose(MAX_BYTES_SQLITE, MAX_BYTES_POSTGRES);
+        if self.bytes >= max_bytes || self.inserts.len() + self.updates.len() >= MAX_ROWS {
+            self.write(tx).await?;
+        }
         Ok(())
     }
 
     /// Adds the changes of a row to the news, once the row is written.
-    pub(super) fn report(&mut self, chart_id: &str, changes: ChangeLog) {
-        self.pending.push((chart_id.to_owned(), changes));
+    pub(super) fn report(&mut self, chart_id: &str, changes: impl FnOnce() -> ChangeLog) {
+        if self.has_sinks {
+            self.pending.push((chart_id.to_owned(), changes()));
+        }
     }
 
-    pub(super) const fn is_full(&self, tx: &Transaction) -> bool {
-        let max_bytes = tx.choose(MAX_BYTES_SQLITE, MAX_BYTES_POSTGRES);
-        self.bytes >= max_bytes || self.inserts.len() + self.updates.len() >= MAX_ROWS
-    }
-
-    pub(super) async fn write(
-        &mut self,
-        tx: &mut Transaction,
-        name: &NamespacedName,
-        committed: &mut CommitSummary,
-    ) -> Result<(), Error> {
-        let mut batch = std::mem::take(self);
+    pub(super) async fn write(&mut self, tx: &mut Transaction) -> Result<(), Error> {
+        let (inserts, updates) = (std::mem::take(&mut self.inserts), std::mem::take(&mut self.updates));
+        self.bytes = 0;
+        let (name, committed) = (self.name, &mut *self.committed);
         let rejected_before = committed.rejected.len();
-        let inserts = batch.inserts.iter().map(|insert| insert.chart_id.clone());
-        committed
-            .written
-            .extend(inserts.chain(batch.updates.iter().map(|update| update.chart_id.clone())));
-        committed.added += write_all(tx, name, &batch.inserts, committed).await?;
-        committed.changed += write_all(tx, name, &batch.updates, committed).await?;
+        let written = &mut committed.written;
+        written.extend(inserts.iter().map(|insert| insert.chart_id.clone()));
+        written.extend(updates.iter().map(|update| update.chart_id.clone()));
+        committed.added += write_all(tx, name, &inserts, committed).await?;
+        committed.changed += write_all(tx, name, &updates, committed).await?;
         let rejected = committed.rejected.iter().skip(rejected_before);
         let rejected: HashSet<&str> = rejected.map(|(chart_id, _)| chart_id.as_str()).collect();
-        for (chart_id, changes) in batch.pending {
+        for (chart_id, changes) in std::mem::take(&mut self.pending) {
             if !rejected.contains(chart_id.as_str()) {
-                batch.changes.append(changes);
+                self.changes.append(changes);
             }
         }
-        self.changes = batch.changes;
         Ok(())
     }
 }

@@ -30,15 +30,11 @@ pub(super) async fn write_charts(
     unchanged_rows: &HashMap<String, i64>,
     committed: &mut CommitSummary,
 ) -> Result<ChangeLog, Error> {
-    let DiffOptions {
-        retention,
-        compares_times,
-        has_sinks,
-    } = options;
-    let mut plan = RetentionPlan::load(tx, name, retention).await?;
+    let has_sinks = options.has_sinks;
+    let mut plan = RetentionPlan::load(tx, name, options.retention).await?;
     let comparison = StoredComparison {
         versions: plan.is_enabled() || has_sinks,
-        times: compares_times,
+        times: options.compares_times,
     };
     let StoredCharts {
         charts: mut stored,
@@ -47,7 +43,7 @@ pub(super) async fn write_charts(
     } = StoredCharts::read(tx, name, unchanged_rows, comparison).boxed().await?;
     committed.unchanged += unchanged_rows.len() as u64;
     committed.bytes.charts -= nameless_bytes;
-    let (mut batch, mut repo) = (Batch::default(), None);
+    let (mut batch, mut repo) = (Batch::new(name, committed, has_sinks), None);
     for row in rows {
         let mut row = row.map_err(Error::rows)?;
         repo.get_or_insert_with(|| row.info.repo.clone());
@@ -56,41 +52,53 @@ pub(super) async fn write_charts(
             None if unchanged_rows.contains_key(&row.chart_id) => return Err(ErrorKind::StaleDigests.into()),
             None => {
                 stored.insert(row.chart_id.clone(), StoredChart::new_row());
-                if has_sinks {
-                    batch.report(&row.chart_id, ChangeLog::of_chart(&row.chart_id, &[], &row.info));
-                }
+                batch.report(&row.chart_id, || ChangeLog::of_chart(&row.chart_id, &[], &row.info));
                 RowChange::Insert
             }
             Some(stored) if stored.seen => {
                 let reason = "another chart of this repository has the same id".to_owned();
-                committed.rejected.push((row.chart_id, reason));
+                batch.committed.rejected.push((row.chart_id, reason));
                 continue;
             }
             Some(stored) => {
                 stored.seen = true;
                 add_retained(tx, &mut plan, stored, &mut row).await?;
                 if stored.fingerprint == Some(comparison.fingerprint(&row.info)) {
-                    committed.unchanged += 1;
+                    batch.committed.unchanged += 1;
                     continue;
                 }
-                committed.bytes.charts -= stored.bytes;
+                batch.committed.bytes.charts -= stored.bytes;
                 // The versions of a row in another format are unknown.
-                if has_sinks && stored.fingerprint.is_some() {
-                    let changes = ChangeLog::of_chart(&row.chart_id, &stored.versions, &row.info);
+                if stored.fingerprint.is_some() {
+                    let changes = || ChangeLog::of_chart(&row.chart_id, &stored.versions, &row.info);
                     batch.report(&row.chart_id, changes);
                 }
                 stored.change_to(&row.info)
             }
         };
-        batch.push(row, change)?;
-        if batch.is_full(tx) {
-            batch.write(tx, name, committed).await?;
-        }
+        batch.push(tx, row, change).await?;
     }
     stored.retain(|_, stored| !stored.seen);
     if repo.is_none() && plan.is_enabled() && !stored.is_empty() {
         repo = repo_of(tx, unchanged_rows).await?;
     }
+    deleted.extend(write_missing(tx, &mut batch, &mut plan, stored, repo).await?);
+    batch.write(tx).await?;
+    let changes = batch.changes;
+    committed.removed = delete_charts(tx, name, &deleted, &mut committed.bytes).await?;
+    committed.kept = plan.save(tx, name).await?;
+    Ok(changes)
+}
+
+/// Cuts charts that left the index to their retained versions. Returns the row IDs of those without any.
+async fn write_missing(
+    tx: &mut Transaction,
+    batch: &mut Batch<'_>,
+    plan: &mut RetentionPlan,
+    stored: HashMap<String, StoredChart>,
+    repo: Option<RepoRef>,
+) -> Result<Vec<i64>, Error> {
+    let mut deleted = Vec::new();
     // In an order that gives the same news each time.
     let mut missing: Vec<(String, StoredChart)> = stored.into_iter().collect();
     missing.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
@@ -99,30 +107,23 @@ pub(super) async fn write_charts(
         let versions: &[String] = if has_other_source { &[] } else { &stored.versions };
         let retained = plan.retain_chart(&chart_id, versions);
         if retained.is_empty() {
-            committed.bytes.charts -= stored.bytes;
+            batch.committed.bytes.charts -= stored.bytes;
             deleted.push(stored.id);
-            if has_sinks {
+            if batch.has_sinks {
                 batch.changes.append(ChangeLog::of_deleted(&chart_id, &stored.versions));
             }
         } else if retained.len() == stored.versions.len() {
-            committed.unchanged += 1;
+            batch.committed.unchanged += 1;
         } else if let Some(mut info) = stored::info(tx, stored.id).await? {
             info.chart_versions
                 .retain(|version| retained.contains(&version.version));
-            committed.bytes.charts -= stored.bytes;
-            if has_sinks {
-                batch.report(&chart_id, ChangeLog::of_chart(&chart_id, &stored.versions, &info));
-            }
-            batch.push(ChartRow { chart_id, info }, RowChange::update(stored.id))?;
-            if batch.is_full(tx) {
-                batch.write(tx, name, committed).await?;
-            }
+            batch.committed.bytes.charts -= stored.bytes;
+            batch.report(&chart_id, || ChangeLog::of_chart(&chart_id, &stored.versions, &info));
+            let change = RowChange::update(stored.id);
+            batch.push(tx, ChartRow { chart_id, info }, change).await?;
         }
     }
-    batch.write(tx, name, committed).await?;
-    committed.removed = delete_charts(tx, name, &deleted, &mut committed.bytes).await?;
-    committed.kept = plan.save(tx, name).await?;
-    Ok(batch.changes)
+    Ok(deleted)
 }
 
 async fn repo_of(tx: &mut Transaction, unchanged_rows: &HashMap<String, i64>) -> Result<Option<RepoRef>, Error> {

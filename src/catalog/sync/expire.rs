@@ -64,7 +64,8 @@ async fn drop_all(
     for (chart_id, version) in rows {
         expired.entry(chart_id).or_default().insert(version);
     }
-    let (mut batch, mut written, mut empty, mut dropped) = (Batch::default(), CommitSummary::default(), Vec::new(), 0);
+    let (mut written, mut empty, mut dropped) = (CommitSummary::default(), Vec::new(), 0);
+    let mut batch = Batch::new(name, &mut written, has_sinks);
     for (chart_id, expired) in expired {
         let Some((id, bytes, mut info)) = read_stored(tx, name, &chart_id).await? else {
             continue;
@@ -72,37 +73,34 @@ async fn drop_all(
         let before: Vec<String> = info.versions().map(str::to_owned).collect();
         info.chart_versions
             .retain(|version| !expired.contains(&version.version));
-        if has_sinks {
-            let changes = ChangeLog::of_chart(&chart_id, &before, &info);
-            if info.chart_versions.is_empty() {
-                // Not written by the batch.
-                batch.changes.append(changes);
-            } else {
-                batch.report(&chart_id, changes);
-            }
+        let changes = || ChangeLog::of_chart(&chart_id, &before, &info);
+        if !info.chart_versions.is_empty() {
+            batch.report(&chart_id, changes);
+        } else if has_sinks {
+            // Not written by the batch.
+            batch.changes.append(changes());
         }
         let before = before.len();
         dropped += (before - info.chart_versions.len()) as u64;
         if info.chart_versions.len() < before {
-            written.bytes.charts -= bytes;
+            batch.committed.bytes.charts -= bytes;
         }
         if info.chart_versions.is_empty() {
             empty.push(id);
         } else if info.chart_versions.len() < before {
-            batch.push(ChartRow { chart_id, info }, RowChange::update(id))?;
-        }
-        if batch.is_full(tx) {
-            batch.write(tx, name, &mut written).await?;
+            let row = ChartRow { chart_id, info };
+            batch.push(tx, row, RowChange::update(id)).await?;
         }
     }
-    batch.write(tx, name, &mut written).await?;
+    batch.write(tx).await?;
+    let changes = batch.changes;
     delete_charts(tx, name, &empty, &mut written.bytes).await?;
     stored_bytes::add(tx, name, written.bytes).await?;
     execute!(tx, DELETE, name, now);
     if let Some(repos) = repos.filter(|_| dropped > 0) {
         repos.touch(tx, name).await?;
     }
-    Ok((dropped, batch.changes))
+    Ok((dropped, changes))
 }
 
 /// Returns `None` if the row does not have Kubeapps' format. The next sync rewrites it.

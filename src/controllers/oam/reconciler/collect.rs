@@ -11,7 +11,8 @@ use super::failure::{Failure, FailureKind, Stop};
 use super::observed::{Observed, TRACKER_FINALIZER};
 use super::outcome::{Outcome, OutcomeChange};
 use super::pass::PassEnd;
-use super::rollout::DeclaredObjects;
+use super::rollout::Rollout;
+use super::rollout::assess::DeclaredObjects;
 use super::rollout::render::Target;
 use crate::api::oam::{ApplicationSpec, Component, StepOutput, labels};
 use crate::controllers::oam::collect::{CollectProgress, Collector, Mark, Subject};
@@ -39,13 +40,7 @@ pub(super) async fn delete(
     }
     outcome.in_phase(phase::DELETING);
     let (policies, components) = policies_of_deletion(observed, &objects.ledger.inventory)?;
-    let mut collection = Collection {
-        objects,
-        observed,
-        policies: &policies,
-        components: &components,
-    };
-    let progress = collection.collect(Mark::All).await?;
+    let progress = collect_marked(objects, observed, &policies, &components, Mark::All).await?;
     if outcome.waits_for_deletion(progress) {
         return Ok(PassEnd::Waiting);
     }
@@ -124,103 +119,97 @@ fn revision_names(env: &Env<'_>) -> (Vec<String>, Vec<String>) {
     (names, deleting)
 }
 
-struct Collection<'c, 'p> {
-    objects: &'c mut AppObjects<'p>,
-    observed: &'c Observed,
-    policies: &'c Policies,
-    components: &'c [Component],
+async fn collect_marked(
+    objects: &mut AppObjects<'_>,
+    observed: &Observed,
+    policies: &Policies,
+    components: &[Component],
+    mark: Mark<'_>,
+) -> Result<CollectProgress, Stop> {
+    let reconciler = objects.env.reconciler;
+    let _timer = reconciler.metrics.time(PassStage::Collect);
+    let dependents = dependents(components);
+    let finalizers = observed.app.finalizers();
+    let collector = Collector {
+        objects: objects.cluster.objects.clone(),
+        ..reconciler.collector.clone()
+    };
+    let ledger = &mut objects.ledger;
+    let subject = Subject {
+        app: &ledger.identity,
+        rules: &policies.garbage_collect,
+        read_only: &policies.read_only,
+        orphans_all: finalizers.iter().any(|finalizer| finalizer == labels::ORPHAN_FINALIZER),
+        is_deleting: observed.is_deleting(),
+        dependents: &dependents,
+    };
+    let collected = collector.collect(&subject, &mut ledger.inventory, mark).await;
+    collected.map_err(|error| Failure::new(FailureKind::Collect, error.to_string()).into())
 }
 
-impl Collection<'_, '_> {
-    async fn collect(&mut self, mark: Mark<'_>) -> Result<CollectProgress, Stop> {
-        let reconciler = self.objects.env.reconciler;
-        let _timer = reconciler.metrics.time(PassStage::Collect);
-        let dependents = dependents(self.components);
-        let finalizers = self.observed.app.finalizers();
-        let collector = Collector {
-            objects: self.objects.cluster.objects.clone(),
-            ..reconciler.collector.clone()
-        };
-        let ledger = &mut self.objects.ledger;
-        let subject = Subject {
-            app: &ledger.identity,
-            rules: &self.policies.garbage_collect,
-            read_only: &self.policies.read_only,
-            orphans_all: finalizers.iter().any(|finalizer| finalizer == labels::ORPHAN_FINALIZER),
-            is_deleting: self.observed.is_deleting(),
-            dependents: &dependents,
-        };
-        let collected = collector.collect(&subject, &mut ledger.inventory, mark).await;
-        collected.map_err(|error| Failure::new(FailureKind::Collect, error.to_string()).into())
-    }
+pub(super) async fn collect_unmarked(rollout: &mut Rollout<'_, '_>, observed: &Observed) -> Result<(), Stop> {
+    collect(rollout, observed, Mark::No).await
 }
 
-pub(super) struct GarbageCollection<'c, 'p> {
-    pub(super) target: Target<'c>,
-    pub(super) observed: &'c Observed,
-    pub(super) objects: &'c mut AppObjects<'p>,
-    pub(super) outcome: &'c mut Outcome,
-}
-
-impl GarbageCollection<'_, '_> {
-    pub(super) async fn collect_unmarked(&mut self) -> Result<(), Stop> {
-        self.collect(Mark::No).await
-    }
-
-    /// Collects objects of older versions that are not declared, and revisions beyond the limit.
-    pub(super) async fn collect_undeclared(&mut self, declared: &DeclaredObjects) -> Result<(), Stop> {
-        let applied = match declared {
-            DeclaredObjects::Complete(applied) => applied,
-            DeclaredObjects::Unknown { cause } => {
-                tracing::debug!(application = %self.target.env.name, cause, "nothing is collected");
-                return self.collect_unmarked().await;
-            }
-        };
-        let generation = self.objects.ledger.identity.generation.to_string();
-        let is_confirmed = self.observed.app.annotations().get(CONFIRMED) == Some(&generation);
-        self.collect(Mark::History { applied, is_confirmed }).await?;
-        self.delete_old_revisions().await
-    }
-
-    /// Collects after a failed run, if all that is declared is recorded: objects of components that failed stay.
-    pub(super) async fn collect_after_failure(&mut self, declared: &DeclaredObjects) -> Result<(), Stop> {
-        let recorded: HashSet<ResourceKey> = self.objects.ledger.current_entries().map(ResourceKey::of).collect();
-        match declared {
-            DeclaredObjects::Complete(keys) if keys.is_subset(&recorded) => self.collect_undeclared(declared).await,
-            _ => self.collect_unmarked().await,
+/// Collects objects of older versions that are not declared, and revisions beyond the limit.
+pub(super) async fn collect_undeclared(
+    rollout: &mut Rollout<'_, '_>,
+    observed: &Observed,
+    declared: &DeclaredObjects,
+) -> Result<(), Stop> {
+    let applied = match declared {
+        DeclaredObjects::Complete(applied) => applied,
+        DeclaredObjects::Unknown { cause } => {
+            tracing::debug!(application = %rollout.env().name, cause, "nothing is collected");
+            return collect_unmarked(rollout, observed).await;
         }
-    }
+    };
+    let generation = rollout.objects.ledger.identity.generation.to_string();
+    let is_confirmed = observed.app.annotations().get(CONFIRMED) == Some(&generation);
+    collect(rollout, observed, Mark::History { applied, is_confirmed }).await?;
+    delete_old_revisions(rollout).await
+}
 
-    async fn collect(&mut self, mark: Mark<'_>) -> Result<(), Stop> {
-        let parsed = self.target.parsed;
-        let mut collection = Collection {
-            objects: self.objects,
-            observed: self.observed,
-            policies: &parsed.rules,
-            components: &parsed.spec.components,
-        };
-        let progress = collection.collect(mark).await?;
-        self.outcome.waits_for_deletion(progress);
-        Ok(())
-    }
-
-    async fn delete_old_revisions(&self) -> Result<(), Stop> {
-        let Target { env, current, parsed } = self.target;
-        let (names, _) = revision_names(env);
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let current = current.name();
-        let mut used = in_use(self.outcome.latest_revision.as_ref(), &self.objects.ledger.inventory);
-        used.insert(&current);
-        let limit = parsed.rules.garbage_collect.revision_limit();
-        let old = expendable(&names, &used, limit.unwrap_or(env.options().revision_limit));
-        if old.is_empty() {
-            return Ok(());
+/// Collects after a failed run, if all that is declared is recorded: objects of components that failed stay.
+pub(super) async fn collect_after_failure(
+    rollout: &mut Rollout<'_, '_>,
+    observed: &Observed,
+    declared: &DeclaredObjects,
+) -> Result<(), Stop> {
+    let recorded: HashSet<ResourceKey> = rollout.objects.ledger.current_entries().map(ResourceKey::of).collect();
+    match declared {
+        DeclaredObjects::Complete(keys) if keys.is_subset(&recorded) => {
+            collect_undeclared(rollout, observed, declared).await
         }
-        let deleted = env.reconciler.collector.delete_revisions(&env.name.namespace, &old);
-        // Only the deletion of the Application waits for revisions that are held.
-        let deleted = deleted.await.map(drop);
-        deleted.map_err(|error| Failure::new(FailureKind::Collect, error.to_string()).into())
+        _ => collect_unmarked(rollout, observed).await,
     }
+}
+
+async fn collect(rollout: &mut Rollout<'_, '_>, observed: &Observed, mark: Mark<'_>) -> Result<(), Stop> {
+    let parsed = rollout.target.parsed;
+    let (policies, components) = (&parsed.rules, &parsed.spec.components);
+    let progress = collect_marked(rollout.objects, observed, policies, components, mark).await?;
+    rollout.outcome.waits_for_deletion(progress);
+    Ok(())
+}
+
+async fn delete_old_revisions(rollout: &Rollout<'_, '_>) -> Result<(), Stop> {
+    let Target { env, current, parsed } = rollout.target;
+    let (names, _) = revision_names(env);
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let current = current.name();
+    let latest = rollout.outcome.latest_revision.as_ref();
+    let mut used = in_use(latest, &rollout.objects.ledger.inventory);
+    used.insert(&current);
+    let limit = parsed.rules.garbage_collect.revision_limit();
+    let old = expendable(&names, &used, limit.unwrap_or(env.options().revision_limit));
+    if old.is_empty() {
+        return Ok(());
+    }
+    let deleted = env.reconciler.collector.delete_revisions(&env.name.namespace, &old);
+    // Only the deletion of the Application waits for revisions that are held.
+    let deleted = deleted.await.map(drop);
+    deleted.map_err(|error| Failure::new(FailureKind::Collect, error.to_string()).into())
 }
 
 impl Outcome {

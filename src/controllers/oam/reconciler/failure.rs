@@ -27,21 +27,23 @@ impl From<Failure> for Stop {
     }
 }
 
+/// The evaluator is missing or failed. Nothing is applied or deleted because of it.
+impl From<cue::Error> for Stop {
+    fn from(error: cue::Error) -> Self {
+        match error {
+            cue::Error::Deferred => Self::NeedsEvaluator,
+            cue::Error::Missing => Failure::parse(error.to_string()).into(),
+            error => Failure::new(FailureKind::Workflow, error.to_string()).into(),
+        }
+    }
+}
+
 impl Stop {
     pub(super) fn of_write(error: &ApiError) -> Self {
         if error.is_conflict() {
             return Self::Stale;
         }
         Failure::new(FailureKind::Apply, error.to_string()).into()
-    }
-
-    /// The evaluator is missing or failed. Nothing is applied or deleted because of it.
-    pub(super) fn of_evaluator(error: &cue::Error) -> Self {
-        match error {
-            cue::Error::Deferred => Self::NeedsEvaluator,
-            cue::Error::Missing => Failure::parse(error.to_string()).into(),
-            error => Failure::new(FailureKind::Workflow, error.to_string()).into(),
-        }
     }
 
     /// Returns a failure as a value, and any other end as an error.

@@ -70,7 +70,6 @@ pub use failure::failure_reasons;
 pub use memory::Memories;
 use observed::Observed;
 pub use observed::TRACKER_FINALIZER;
-use pass::Pass;
 
 const CACHE_WAIT: Duration = Duration::from_secs(5);
 /// Longest wait for memory. Small Applications need the worker.
@@ -171,7 +170,7 @@ impl Reconciler {
             Err(error) => return Err(ReconcileError::transient(error.to_string(), BACKOFF)),
         };
         let env = Env::new(self, name, memory, revisions.missing);
-        Pass::new(&env, Observed::of(app)).run().await
+        end::run(&env, Observed::of(app)).await
     }
 
     /// Returns an Application, read again if the cache left it out, or may lack its last status: steps that have ended
@@ -222,6 +221,16 @@ impl Reconciler {
         };
         is_of_version && self.ownership.owns(app.meta())
     }
+
+    /// Returns the version of the cluster for templates, with empty fields if the API server does not tell.
+    async fn cluster_version(&self) -> Value {
+        let version = self.cluster_version.get_or_try_init(|| async {
+            let version = call(self.client.apiserver_version()).await?;
+            let version = serde_json::to_value(version).unwrap_or_default();
+            Ok::<_, ApiError>(context_version(&version))
+        });
+        version.await.map_or_else(|_| unknown_version(), Value::clone)
+    }
 }
 
 /// Returns a random id of a step: ten characters.
@@ -234,16 +243,4 @@ fn new_id() -> String {
     }
     let character = |byte: u8| CHARACTERS.get(usize::from(byte) % CHARACTERS.len()).copied();
     bytes.into_iter().filter_map(character).map(char::from).collect()
-}
-
-impl Reconciler {
-    /// Returns the version of the cluster for templates, with empty fields if the API server does not tell.
-    async fn cluster_version(&self) -> Value {
-        let version = self.cluster_version.get_or_try_init(|| async {
-            let version = call(self.client.apiserver_version()).await?;
-            let version = serde_json::to_value(version).unwrap_or_default();
-            Ok::<_, ApiError>(context_version(&version))
-        });
-        version.await.map_or_else(|_| unknown_version(), Value::clone)
-    }
 }

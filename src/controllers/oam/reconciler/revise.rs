@@ -65,7 +65,7 @@ pub(super) struct Chosen {
 }
 
 /// Reads the revision that the status names, unless an earlier pass has. It may be newer than the cache.
-pub(super) async fn read_latest(env: &Env<'_>, latest: &LatestRevision) -> Result<Option<Arc<Packed>>, Stop> {
+pub(super) async fn read_named(env: &Env<'_>, latest: &LatestRevision) -> Result<Option<Arc<Packed>>, Stop> {
     if !names::is_revision_of(&env.name.name, &latest.name) {
         return Ok(None);
     }
@@ -102,196 +102,196 @@ async fn read(env: &Env<'_>, name: &str) -> Result<Option<Packed>, Failure> {
     }
 }
 
-pub(super) struct Revisions<'p> {
-    pub(super) env: &'p Env<'p>,
-    pub(super) observed: &'p Observed,
+/// Returns the revision of the version that the Application publishes, if it is there.
+pub(super) fn published_revision<'r>(observed: &Observed, latest: Option<&'r Revision>) -> Option<&'r Revision> {
+    latest.filter(|latest| is_release_of(&latest.object, &observed.app))
 }
 
-impl Revisions<'_> {
-    /// Returns the revision of the version that the Application publishes, if it is there.
-    pub(super) fn release<'r>(&self, latest: Option<&'r Revision>) -> Option<&'r Revision> {
-        latest.filter(|latest| is_release_of(&latest.object, &self.observed.app))
-    }
+/// Makes the revision of what is declared now. `number` has the number of the latest revision.
+pub(super) async fn choose_revision(
+    env: &Env<'_>,
+    observed: &Observed,
+    latest: Option<Revision>,
+    contents: ApplicationRevisionSpec,
+    number: Option<&LatestRevision>,
+) -> Result<Chosen, Stop> {
+    let _timer = env.reconciler.metrics.time(PassStage::Revision);
+    let hash = hash(&contents).map_err(|error| failed(error.to_string()))?;
+    let annotations = observed.app.annotations();
+    let candidate = Candidate {
+        spec: &contents,
+        hash: &hash,
+        publish_version: annotations.get(labels::PUBLISH_VERSION).map(String::as_str),
+        auto_update: annotations.contains_key(labels::AUTO_UPDATE),
+    };
+    let latest = match latest {
+        Some(latest) if is_unchanged(&latest.recorded(), &candidate) => {
+            let revision = refresh(env, observed, latest, &contents).await?;
+            return Ok(Chosen { revision, latest: None });
+        }
+        latest => latest,
+    };
+    let (name, number) = next_revision(env, latest.as_ref(), number, &candidate).await?;
+    let name_in_namespace = NamespacedName::new(&env.name.namespace, &name);
+    let cached = env.reconciler.caches.revisions.get(&name_in_namespace);
+    let revision = match cached.as_ref().and_then(Cached::object) {
+        Some(existing) if observed.owns(existing.owner_references()) => {
+            older_revision(env, &name).await?.ok_or(Stop::Stale)?
+        }
+        Some(_) => return Err(taken(&name).into()),
+        None => create_revision(env, observed, &name, &hash, contents).await?,
+    };
+    let recorded_hash = revision.object.labels().get(labels::APP_REVISION_HASH);
+    let latest = LatestRevision {
+        name,
+        revision: number,
+        revision_hash: recorded_hash.cloned().unwrap_or_default(),
+    };
+    Ok(Chosen {
+        revision,
+        latest: Some(latest),
+    })
+}
 
-    /// Makes the revision of what is declared now. `number` has the number of the latest revision.
-    pub(super) async fn choose(
-        &self,
-        latest: Option<Revision>,
-        contents: ApplicationRevisionSpec,
-        number: Option<&LatestRevision>,
-    ) -> Result<Chosen, Stop> {
-        let _timer = self.env.reconciler.metrics.time(PassStage::Revision);
-        let hash = hash(&contents).map_err(|error| failed(error.to_string()))?;
-        let annotations = self.observed.app.annotations();
-        let candidate = Candidate {
-            spec: &contents,
-            hash: &hash,
-            publish_version: annotations.get(labels::PUBLISH_VERSION).map(String::as_str),
-            auto_update: annotations.contains_key(labels::AUTO_UPDATE),
-        };
-        let latest = match latest {
-            Some(latest) if is_unchanged(&latest.recorded(), &candidate) => {
-                let revision = self.refresh(latest, &contents).await?;
-                return Ok(Chosen { revision, latest: None });
-            }
-            latest => latest,
-        };
-        let (name, number) = self.next_revision(latest.as_ref(), number, &candidate).await?;
-        let name_in_namespace = NamespacedName::new(&self.env.name.namespace, &name);
-        let cached = self.env.reconciler.caches.revisions.get(&name_in_namespace);
-        let revision = match cached.as_ref().and_then(Cached::object) {
-            Some(existing) if self.observed.owns(existing.owner_references()) => {
-                self.older_revision(&name).await?.ok_or(Stop::Stale)?
-            }
-            Some(_) => return Err(taken(&name).into()),
-            None => self.create_revision(&name, &hash, contents).await?,
-        };
-        let recorded_hash = revision.object.labels().get(labels::APP_REVISION_HASH);
-        let latest = LatestRevision {
+/// Returns what runs: `app`, from its revision. `number` has the number of the latest revision.
+pub(super) async fn current_of(
+    env: &Env<'_>,
+    app: Application,
+    revision: Revision,
+    number: Option<&LatestRevision>,
+) -> Current {
+    let hash = revision.object.labels().get(labels::APP_REVISION_HASH);
+    let identity = LatestRevision {
+        name: revision.object.name_any(),
+        revision: number.map_or(0, |latest| latest.revision),
+        revision_hash: hash.cloned().unwrap_or_default(),
+    };
+    let settings = env.template_settings();
+    let version = env.reconciler.cluster_version().await;
+    Current {
+        release: Release::new(env.name.clone(), &app, identity, version, settings),
+        revision,
+        app,
+    }
+}
+
+async fn older_revision(env: &Env<'_>, name: &str) -> Result<Option<Revision>, Stop> {
+    let Some(packed) = read(env, name).await? else {
+        return Ok(None);
+    };
+    env.hold(env.memory_for_revision(packed.unpacked_bytes())?);
+    Ok(Some(Revision::unpack(&packed)?))
+}
+
+async fn next_revision(
+    env: &Env<'_>,
+    latest: Option<&Revision>,
+    number: Option<&LatestRevision>,
+    candidate: &Candidate<'_>,
+) -> Result<(String, i64), Stop> {
+    let others: Vec<_> = (env.reconciler.caches.revisions_of(env.name).into_iter())
+        .map(|revision| (revision.name_any(), revision))
+        .filter(|(name, _)| latest.is_none_or(|latest| latest.object.name_any() != *name))
+        .collect();
+    let unlike = ApplicationRevisionSpec::default();
+    let mut recorded: Vec<_> = latest.map(Revision::recorded).into_iter().collect();
+    for (name, revision) in &others {
+        let mut other = Recorded {
             name,
-            revision: number,
-            revision_hash: recorded_hash.cloned().unwrap_or_default(),
+            hash: revision.hash(),
+            publish_version: revision.publish_version(),
+            spec: &unlike,
         };
-        Ok(Chosen {
-            revision,
-            latest: Some(latest),
-        })
-    }
-
-    /// Returns what runs: `app`, from its revision. `number` has the number of the latest revision.
-    pub(super) async fn current(
-        &self,
-        app: Application,
-        revision: Revision,
-        number: Option<&LatestRevision>,
-    ) -> Current {
-        let hash = revision.object.labels().get(labels::APP_REVISION_HASH);
-        let identity = LatestRevision {
-            name: revision.object.name_any(),
-            revision: number.map_or(0, |latest| latest.revision),
-            revision_hash: hash.cloned().unwrap_or_default(),
-        };
-        let settings = self.env.template_settings();
-        let version = self.env.reconciler.cluster_version().await;
-        Current {
-            release: Release::new(self.env.name.clone(), &app, identity, version, settings),
-            revision,
-            app,
-        }
-    }
-
-    async fn older_revision(&self, name: &str) -> Result<Option<Revision>, Stop> {
-        let Some(packed) = read(self.env, name).await? else {
-            return Ok(None);
-        };
-        self.env.hold(self.env.memory_for_revision(packed.unpacked_bytes())?);
-        Ok(Some(Revision::unpack(&packed)?))
-    }
-
-    async fn next_revision(
-        &self,
-        latest: Option<&Revision>,
-        number: Option<&LatestRevision>,
-        candidate: &Candidate<'_>,
-    ) -> Result<(String, i64), Stop> {
-        let others: Vec<_> = (self.env.reconciler.caches.revisions_of(self.env.name).into_iter())
-            .map(|revision| (revision.name_any(), revision))
-            .filter(|(name, _)| latest.is_none_or(|latest| latest.object.name_any() != *name))
-            .collect();
-        let unlike = ApplicationRevisionSpec::default();
-        let mut recorded: Vec<_> = latest.map(Revision::recorded).into_iter().collect();
-        for (name, revision) in &others {
-            let mut other = Recorded {
-                name,
-                hash: revision.hash(),
-                publish_version: revision.publish_version(),
-                spec: &unlike,
-            };
-            // Only one revision at a time is in memory. Undecodable revisions never match; their names stay taken.
-            if can_match(other.publish_version, other.hash, candidate)
-                && let Some(packed) = read(self.env, name).await?
-            {
-                let _memory = self.env.memory_for_revision(packed.unpacked_bytes())?;
-                if Revision::unpack(&packed).is_ok_and(|unpacked| is_same(&unpacked.recorded(), candidate)) {
-                    other.spec = candidate.spec;
-                }
+        // Only one revision at a time is in memory. Undecodable revisions never match; their names stay taken.
+        if can_match(other.publish_version, other.hash, candidate)
+            && let Some(packed) = read(env, name).await?
+        {
+            let _memory = env.memory_for_revision(packed.unpacked_bytes())?;
+            if Revision::unpack(&packed).is_ok_and(|unpacked| is_same(&unpacked.recorded(), candidate)) {
+                other.spec = candidate.spec;
             }
-            recorded.push(other);
         }
-        Ok(next(&self.env.name.name, number, candidate, &recorded))
+        recorded.push(other);
     }
+    Ok(next(&env.name.name, number, candidate, &recorded))
+}
 
-    async fn create_revision(
-        &self,
-        name: &str,
-        hash: &str,
-        contents: ApplicationRevisionSpec,
-    ) -> Result<Revision, Stop> {
-        let failed = |message: String| failed(message).in_phase(phase::RENDERING);
-        let is_redacted = has_redacted(&contents.referred_objects);
-        let spec = compress(contents, self.env.options().revision_format).map_err(|error| failed(error.to_string()))?;
-        let crd = &self.env.reconciler.revision_crd;
-        let checked = crd.check(revisions(self.env), &spec.compression).await;
-        checked.map_err(failed)?;
-        let revision = ApplicationRevision {
-            metadata: metadata(&self.observed.app, name, hash, is_redacted),
-            spec,
-            status: None,
-        };
-        let created = call(revisions(self.env).create(&post_parameters(), &revision)).await;
-        self.env.reconciler.metrics.count_write("create", "ApplicationRevision");
-        match created {
-            Ok(created) => Ok(self.remember_written(created, true)?),
-            Err(error) if error.is_conflict() => {
-                let existing = call(revisions(self.env).get_opt(name))
-                    .await
-                    .map_err(|error| failed(error.to_string()))?;
-                match existing {
-                    // Created before a crash; the cache will have it.
-                    Some(existing) if self.observed.owns(existing.owner_references()) => Err(Stop::Stale),
-                    Some(_) => Err(taken(name).into()),
-                    None => Err(Stop::Stale),
-                }
+async fn create_revision(
+    env: &Env<'_>,
+    observed: &Observed,
+    name: &str,
+    hash: &str,
+    contents: ApplicationRevisionSpec,
+) -> Result<Revision, Stop> {
+    let failed = |message: String| failed(message).in_phase(phase::RENDERING);
+    let is_redacted = has_redacted(&contents.referred_objects);
+    let spec = compress(contents, env.options().revision_format).map_err(|error| failed(error.to_string()))?;
+    let crd = &env.reconciler.revision_crd;
+    let checked = crd.check(revisions(env), &spec.compression).await;
+    checked.map_err(failed)?;
+    let revision = ApplicationRevision {
+        metadata: metadata(&observed.app, name, hash, is_redacted),
+        spec,
+        status: None,
+    };
+    let created = call(revisions(env).create(&post_parameters(), &revision)).await;
+    env.reconciler.metrics.count_write("create", "ApplicationRevision");
+    match created {
+        Ok(created) => Ok(remember_written(env, created, true)?),
+        Err(error) if error.is_conflict() => {
+            let existing = call(revisions(env).get_opt(name))
+                .await
+                .map_err(|error| failed(error.to_string()))?;
+            match existing {
+                // Created before a crash; the cache will have it.
+                Some(existing) if observed.owns(existing.owner_references()) => Err(Stop::Stale),
+                Some(_) => Err(taken(name).into()),
+                None => Err(Stop::Stale),
             }
-            Err(error) => Err(failed(error.to_string()).into()),
         }
+        Err(error) => Err(failed(error.to_string()).into()),
     }
+}
 
-    async fn refresh(&self, latest: Revision, contents: &ApplicationRevisionSpec) -> Result<Revision, Stop> {
-        let Some(mut wanted) = refreshed(&latest.object, &latest.contents, &self.observed.app, contents) else {
-            return Ok(latest);
-        };
-        let spec = compress(wanted.spec, self.env.options().revision_format);
-        wanted.spec = spec.map_err(|error| failed(error.to_string()))?;
-        let crd = &self.env.reconciler.revision_crd;
-        let checked = crd.check(revisions(self.env), &wanted.spec.compression).await;
-        checked.map_err(failed)?;
-        let name = latest.object.name_any();
-        let written = call(revisions(self.env).replace(&name, &post_parameters(), &wanted)).await;
-        self.env.reconciler.metrics.count_write("update", "ApplicationRevision");
-        match written {
-            Ok(written) => Ok(self.remember_written(written, false)?),
-            Err(error) if error.is_conflict() => Err(Stop::Stale),
-            Err(error) => Err(failed(error.to_string()).into()),
-        }
+async fn refresh(
+    env: &Env<'_>,
+    observed: &Observed,
+    latest: Revision,
+    contents: &ApplicationRevisionSpec,
+) -> Result<Revision, Stop> {
+    let Some(mut wanted) = refreshed(&latest.object, &latest.contents, &observed.app, contents) else {
+        return Ok(latest);
+    };
+    let spec = compress(wanted.spec, env.options().revision_format);
+    wanted.spec = spec.map_err(|error| failed(error.to_string()))?;
+    let crd = &env.reconciler.revision_crd;
+    let checked = crd.check(revisions(env), &wanted.spec.compression).await;
+    checked.map_err(failed)?;
+    let name = latest.object.name_any();
+    let written = call(revisions(env).replace(&name, &post_parameters(), &wanted)).await;
+    env.reconciler.metrics.count_write("update", "ApplicationRevision");
+    match written {
+        Ok(written) => Ok(remember_written(env, written, false)?),
+        Err(error) if error.is_conflict() => Err(Stop::Stale),
+        Err(error) => Err(failed(error.to_string()).into()),
     }
+}
 
-    fn remember_written(&self, mut object: ApplicationRevision, is_created: bool) -> Result<Revision, Failure> {
-        self.env.reconciler.caches.assume_revision(&object.metadata, is_created);
-        let packed = Packed::of(&object).map_err(|error| undecodable(&object.name_any(), &error))?;
-        self.env.memory.lock().revision = Some(Arc::new(packed));
-        let spec = std::mem::take(&mut object.spec);
-        let contents = if spec.compression.is_empty() {
-            spec
-        } else {
-            let expanded = expand(&spec).map_err(|error| undecodable(&object.name_any(), &error))?;
-            expanded.into_owned()
-        };
-        Ok(Revision {
-            object: Arc::new(object),
-            contents: Arc::new(contents),
-        })
-    }
+fn remember_written(env: &Env<'_>, mut object: ApplicationRevision, is_created: bool) -> Result<Revision, Failure> {
+    env.reconciler.caches.assume_revision(&object.metadata, is_created);
+    let packed = Packed::of(&object).map_err(|error| undecodable(&object.name_any(), &error))?;
+    env.memory.lock().revision = Some(Arc::new(packed));
+    let spec = std::mem::take(&mut object.spec);
+    let contents = if spec.compression.is_empty() {
+        spec
+    } else {
+        let expanded = expand(&spec).map_err(|error| undecodable(&object.name_any(), &error))?;
+        expanded.into_owned()
+    };
+    Ok(Revision {
+        object: Arc::new(object),
+        contents: Arc::new(contents),
+    })
 }
 
 /// Records a run of the workflow in a revision, with the values that it has stored.

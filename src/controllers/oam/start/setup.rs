@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use kube::Client;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::sync::OnceCell;
@@ -11,7 +12,7 @@ use super::prerequisites::Prerequisites;
 use super::{authentication, webhooks};
 use crate::api::NamespacedName;
 use crate::api::oam::DefinitionKind;
-use crate::budget;
+use crate::budget::{self, Budget};
 use crate::controllers::oam::cache::{CacheEventHandler, Caches, key};
 use crate::controllers::oam::clusters::{ClusterSettings, JoinedClusters};
 use crate::controllers::oam::collect::Collector;
@@ -27,12 +28,12 @@ use crate::controllers::oam::rights::AccessReviews;
 use crate::controllers::oam::trackers::LOCAL;
 use crate::controllers::oam::webhooks::{PreparedWebhooks, WebhookServerMetrics};
 use crate::controllers::oam::{GatewayClient, NAME, Options};
-use crate::controllers::{Controller, SetupContext, Source};
+use crate::controllers::{Controller, SetupContext, Source, Task};
 use crate::cue::{self, Evaluator};
-use crate::runtime::controller::Class;
+use crate::runtime::controller::{Class, Key};
 use crate::runtime::events::EventPublisher;
 use crate::runtime::watch::Scope;
-use crate::runtime::workqueue::{ClassLimits, Priority};
+use crate::runtime::workqueue::{ClassLimits, Priority, Queue};
 
 /// Time limit of an evaluation for a review. Another namespace gets its turn then, before its review ends.
 const REVIEW_EVALUATION: Duration = Duration::from_secs(2);
@@ -110,14 +111,44 @@ pub fn setup(
     parts: &SharedParts,
     prepared_webhooks: Option<PreparedWebhooks>,
 ) -> Option<Controller> {
-    let SharedParts {
-        prerequisites,
-        metrics,
-        webhooks: webhook_parts,
-    } = parts;
     let Source::Cluster(client) = &context.source else {
         return None;
     };
+    let reconciler = Arc::new(reconciler(context, client, options, parts));
+    parts.metrics.set_objects(&reconciler.objects);
+    let mut sources = sources(&reconciler, &context.queue);
+    let (caches, definition_caches) = (reconciler.caches.clone(), reconciler.definitions.clone());
+    let mut servers = Vec::new();
+    if let Some((webhooks, parts)) = prepared_webhooks.zip(parts.webhooks.as_ref()) {
+        let (serve, keep_certificate) =
+            webhooks.into_server(options, &definition_caches, &parts.evaluator, &context.budgets);
+        servers.push(serve);
+        sources.push(keep_certificate);
+    }
+    sources.extend(parts.prerequisites.tasks(client));
+    let (applications, queue) = (caches.applications.clone(), context.queue.clone());
+    let has_definitions = reconciler.ownership.can_be_primary();
+    let all_definitions = has_definitions.then(|| definition_caches.clone());
+    Some(Controller {
+        name: NAME,
+        classes: classes(&reconciler),
+        sources,
+        servers,
+        leader_tasks: leader_tasks(&reconciler),
+        shard_tasks: Vec::new(),
+        enqueue_all: Box::new(move || {
+            for name in applications.names() {
+                queue.add(key(&name), Priority::LOW);
+            }
+            if let Some(caches) = &all_definitions {
+                definitions::enqueue_all(caches, &queue);
+            }
+        }),
+        has_synced: Box::new(move || caches.is_synced() && definition_caches.is_synced()),
+    })
+}
+
+fn reconciler(context: &SetupContext, client: &Client, options: &Options, parts: &SharedParts) -> Reconciler {
     let cache_budget = context.budgets.sixteenths(6, "oam_caches");
     let caches = Caches::new(cache_budget.clone(), options.has_compat_metrics);
     let definition_budgets = DefinitionBudgets {
@@ -125,13 +156,52 @@ pub fn setup(
         shared: context.budgets.sixteenths(2, "oam_definitions"),
         definition_namespace: options.definition_namespace.as_str().into(),
     };
-    let definition_caches = DefinitionCaches::new(options.namespace.as_deref(), definition_budgets);
     let handler = CacheEventHandler {
         queue: context.queue.clone(),
         applications: caches.applications.clone(),
     };
-    let on_objects = handler.clone();
-    let changed = move |name: NamespacedName| on_objects.on_objects(&name);
+    let objects = objects(context, client, options, cache_budget, handler);
+    let deferred = context.queue.clone();
+    let wake: Wake = Arc::new(move |name| deferred.add(key(name), Priority::LOW));
+    Reconciler {
+        client: client.clone(),
+        budgets: context.budgets.clone(),
+        options: options.clone(),
+        ownership: context.ownership.clone().with_shard_label(options.shard.clone()),
+        caches,
+        definitions: DefinitionCaches::new(options.namespace.as_deref(), definition_budgets),
+        reviews: AccessReviews::new(client.clone(), parts.metrics.clone()),
+        collector: Collector {
+            objects: objects.clone(),
+            client: client.clone(),
+            write_limit: options.max_concurrent_writes,
+        },
+        objects,
+        evaluator: parts.prerequisites.evaluator().clone(),
+        events: EventPublisher::new(client.clone(), EVENT_SOURCE),
+        metrics: parts.metrics.clone(),
+        autoscalers: Autoscalers::default(),
+        cluster_passes: ClusterPasses::new(options.workers, Arc::clone(&wake)),
+        http_requests: HttpRequests::new(options.fetcher.clone(), &context.budgets, options.workers),
+        step_logs: StepLogs::default(),
+        wake,
+        stopping: context.stopping.clone(),
+        fights: Mutex::new(Fights::new(options.resync_period)),
+        memories: Memories::new(context.budgets.sixteenths(4, "oam_results")),
+        cluster_version: OnceCell::new(),
+        tracker_crd: CrdCheck::default(),
+        revision_crd: CrdCheck::default(),
+    }
+}
+
+fn objects(
+    context: &SetupContext,
+    client: &Client,
+    options: &Options,
+    cache_budget: Budget,
+    handler: CacheEventHandler,
+) -> Objects {
+    let changed = move |name: NamespacedName| handler.on_objects(&name);
     let gateway = options.joined.gateway.clone();
     let clusters = JoinedClusters::new(ClusterSettings {
         client: client.clone(),
@@ -151,89 +221,58 @@ pub fn setup(
         changed.clone(),
     );
     let joined = JoinedSettings {
-        clusters: clusters.clone(),
+        clusters,
         resync: options.resync_period,
         relist: options.relist_period,
         budget: context.budgets.sixteenths(2, "oam_joined_objects"),
         changed: Arc::new(changed),
     };
-    let objects = Objects::new(local, joined);
-    metrics.set_objects(&objects);
+    Objects::new(local, joined)
+}
+
+fn sources(reconciler: &Reconciler, queue: &Queue<Key>) -> Vec<Task> {
+    let (client, options, ownership) = (&reconciler.client, &reconciler.options, &reconciler.ownership);
+    let handler = CacheEventHandler {
+        queue: queue.clone(),
+        applications: reconciler.caches.applications.clone(),
+    };
     let scope = options.namespace.clone().map_or(Scope::All, Scope::Namespace);
-    let ownership = context.ownership.clone().with_shard_label(options.shard.clone());
-    let mut sources = caches.sources(client, &ownership.selection(scope), handler.clone());
+    let selection = ownership.selection(scope);
+    let mut sources = reconciler.caches.sources(client, &selection, handler.clone());
     let definition_namespace = options.definition_namespace.clone();
     let on_definition = move |change: definitions::DefinitionChange| {
         if let ChangedKind::Definition(kind) = change.kind {
             handler.on_definition(kind, &change.namespace, &change.name, &definition_namespace);
         }
     };
-    let has_definitions = ownership.can_be_primary();
-    let definition_queue = has_definitions.then(|| context.queue.clone());
-    sources.extend(definition_caches.sources(client, definition_queue, on_definition));
-    sources.push(objects.clone().run().boxed());
-    let mut leader_tasks = Vec::new();
+    let queue = ownership.can_be_primary().then(|| queue.clone());
+    sources.extend(reconciler.definitions.sources(client, queue, on_definition));
+    sources.push(reconciler.objects.clone().run().boxed());
+    let clusters = reconciler.objects.clusters();
     if options.joined.is_enabled {
-        leader_tasks.push(clusters.clone().upgrade_secrets().boxed());
-        sources.push(clusters.run().boxed());
+        sources.push(clusters.clone().run().boxed());
     } else {
         clusters.disable();
     }
-    let mut servers = Vec::new();
-    if let Some((webhooks, parts)) = prepared_webhooks.zip(webhook_parts.as_ref()) {
-        let (serve, keep_certificate) =
-            webhooks.into_server(options, &definition_caches, &parts.evaluator, &context.budgets);
-        servers.push(serve);
-        sources.push(keep_certificate);
-    }
-    let collector = Collector {
-        objects: objects.clone(),
-        client: client.clone(),
-        write_limit: options.max_concurrent_writes,
-    };
-    let deferred = context.queue.clone();
-    let wake: Wake = Arc::new(move |name| deferred.add(key(name), Priority::LOW));
-    let reconciler = Reconciler {
-        client: client.clone(),
-        budgets: context.budgets.clone(),
-        options: options.clone(),
-        ownership: ownership.clone(),
-        caches: caches.clone(),
-        definitions: definition_caches.clone(),
-        objects,
-        reviews: AccessReviews::new(client.clone(), metrics.clone()),
-        collector,
-        evaluator: prerequisites.evaluator().clone(),
-        events: EventPublisher::new(client.clone(), EVENT_SOURCE),
-        metrics: metrics.clone(),
-        autoscalers: Autoscalers::default(),
-        cluster_passes: ClusterPasses::new(options.workers, Arc::clone(&wake)),
-        http_requests: HttpRequests::new(options.fetcher.clone(), &context.budgets, options.workers),
-        step_logs: StepLogs::default(),
-        wake,
-        stopping: context.stopping.clone(),
-        fights: Mutex::new(Fights::new(options.resync_period)),
-        memories: Memories::new(context.budgets.sixteenths(4, "oam_results")),
-        cluster_version: OnceCell::new(),
-        tracker_crd: CrdCheck::default(),
-        revision_crd: CrdCheck::default(),
-    };
+    sources
+}
+
+fn classes(reconciler: &Arc<Reconciler>) -> Vec<Class> {
     let mut classes = vec![Class {
         name: NAME,
-        workers: options.workers,
-        reconciler: Arc::new(reconciler),
+        workers: reconciler.options.workers,
+        reconciler: reconciler.clone(),
     }];
-    if has_definitions {
-        let settings = definitions::DefinitionSettings::from(options);
-        let is_in_use = is_revision_in_use(&caches, ownership.has_partial_lists());
+    let ownership = &reconciler.ownership;
+    if ownership.can_be_primary() {
         let definitions = definitions::classes(
-            client,
-            &context.budgets,
-            &definition_caches,
-            &settings,
-            &is_in_use,
-            prerequisites.evaluator(),
-            &context.stopping,
+            &reconciler.client,
+            &reconciler.budgets,
+            &reconciler.definitions,
+            &definitions::DefinitionSettings::from(&reconciler.options),
+            &is_revision_in_use(&reconciler.caches, ownership.has_partial_lists()),
+            &reconciler.evaluator,
+            &reconciler.stopping,
         );
         // Definitions are few, and belong to no Application.
         let of_primary = |class: Class| Class {
@@ -242,40 +281,25 @@ pub fn setup(
         };
         classes.extend(definitions.into_iter().map(of_primary));
     }
-    let (led_applications, led_metrics) = (caches.applications.clone(), metrics.clone());
+    classes
+}
+
+fn leader_tasks(reconciler: &Reconciler) -> Vec<Task> {
+    let (client, webhooks) = (&reconciler.client, &reconciler.options.webhooks);
+    let (applications, metrics) = (reconciler.caches.applications.clone(), reconciler.metrics.clone());
     let lead = async move {
-        led_metrics.set_applications(&led_applications);
-        std::future::pending().await
+        metrics.set_applications(&applications);
+        std::future::pending::<()>().await
     };
-    sources.extend(prerequisites.tasks(client));
-    leader_tasks.push(lead.boxed());
-    leader_tasks.push(webhooks::warn_task(client.clone(), options.webhooks.clone()));
-    if options.identity.needs_webhook() {
-        leader_tasks.push(authentication::watch_task(
-            client.clone(),
-            metrics.clone(),
-            options.webhooks.clone(),
-        ));
+    let mut tasks = vec![lead.boxed(), webhooks::warn_task(client.clone(), webhooks.clone())];
+    if reconciler.options.joined.is_enabled {
+        tasks.push(reconciler.objects.clusters().clone().upgrade_secrets().boxed());
     }
-    let (applications, queue) = (caches.applications.clone(), context.queue.clone());
-    let all_definitions = has_definitions.then(|| definition_caches.clone());
-    Some(Controller {
-        name: NAME,
-        classes,
-        sources,
-        servers,
-        leader_tasks,
-        shard_tasks: Vec::new(),
-        enqueue_all: Box::new(move || {
-            for name in applications.names() {
-                queue.add(key(&name), Priority::LOW);
-            }
-            if let Some(caches) = &all_definitions {
-                definitions::enqueue_all(caches, &queue);
-            }
-        }),
-        has_synced: Box::new(move || caches.is_synced() && definition_caches.is_synced()),
-    })
+    if reconciler.options.identity.needs_webhook() {
+        let metrics = reconciler.metrics.clone();
+        tasks.push(authentication::watch_task(client.clone(), metrics, webhooks.clone()));
+    }
+    tasks
 }
 
 /// Returns a function that tells if an Application names a revision of a definition, such as `webservice@v2`.

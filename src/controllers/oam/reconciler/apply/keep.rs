@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::plan::Applier;
-use super::{AppObjects, ApplyError, Creator, PlannedWrite, ToApply, joined};
+use super::{AppObjects, ApplyError, Creator, Ledger, PlannedWrite, ToApply, joined};
 use crate::api::oam::ManagedResource;
 use crate::controllers::FIELD_MANAGER;
 use crate::controllers::oam::ApplyOnceMode;
@@ -38,52 +38,50 @@ enum KeepOutcome {
     Gone(Box<ManagedResource>),
 }
 
-impl AppObjects<'_> {
-    pub async fn keep(&mut self, policies: &Policies, outcome: &mut Outcome) -> Result<(), Stop> {
-        let env = self.env;
-        let metrics = &env.reconciler.metrics;
-        let _timer = metrics.time(PassStage::StateKeep);
-        if env.options().apply_once == ApplyOnceMode::Force {
-            return Ok(());
-        }
-        let applier = self.applier(policies);
-        let entries = self.kept_entries().into_iter();
-        let kept = entries.map(|entry| applier.keep_object(entry).boxed()).collect();
-        let (mut errors, mut gone) = (Vec::new(), Vec::new());
-        for result in env.concurrently(kept).await {
-            match result {
-                Ok(KeepOutcome::Unchanged) => {}
-                Ok(KeepOutcome::Restored) => metrics.count_restored(),
-                Ok(KeepOutcome::Later { after, warning }) => {
-                    outcome.look_again_in(after);
-                    if let Some(warning) = warning {
-                        outcome.warn("FailedStateKeep", warning);
-                    }
+pub async fn keep_objects(objects: &mut AppObjects<'_>, rules: &Policies, outcome: &mut Outcome) -> Result<(), Stop> {
+    let env = objects.env;
+    let metrics = &env.reconciler.metrics;
+    let _timer = metrics.time(PassStage::StateKeep);
+    if env.options().apply_once == ApplyOnceMode::Force {
+        return Ok(());
+    }
+    let applier = objects.applier(rules);
+    let entries = kept_entries(&objects.ledger).into_iter();
+    let kept = entries.map(|entry| applier.keep_object(entry).boxed()).collect();
+    let (mut errors, mut gone) = (Vec::new(), Vec::new());
+    for result in env.concurrently(kept).await {
+        match result {
+            Ok(KeepOutcome::Unchanged) => {}
+            Ok(KeepOutcome::Restored) => metrics.count_restored(),
+            Ok(KeepOutcome::Later { after, warning }) => {
+                outcome.look_again_in(after);
+                if let Some(warning) = warning {
+                    outcome.warn("FailedStateKeep", warning);
                 }
-                Ok(KeepOutcome::Gone(entry)) => gone.push(*entry),
-                Err(error) => errors.push(error),
             }
+            Ok(KeepOutcome::Gone(entry)) => gone.push(*entry),
+            Err(error) => errors.push(error),
         }
-        self.ledger.forget(&gone).await?;
-        if errors.is_empty() {
-            return Ok(());
-        }
-        Err(Failure::new(FailureKind::StateKeep, joined(&errors)).into())
     }
+    objects.ledger.forget(&gone).await?;
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(FailureKind::StateKeep, joined(&errors)).into())
+}
 
-    /// Returns the entries of the current version, each object once.
-    fn kept_entries(&self) -> Vec<ManagedResource> {
-        let inventory = &self.ledger.inventory;
-        let trackers = inventory.current.iter().chain(&inventory.root);
-        let entries = trackers
-            .filter(|tracker| !tracker.is_deleting())
-            .flat_map(|tracker| &tracker.entries);
-        let mut seen = HashSet::new();
-        entries
-            .filter(|entry| seen.insert(ResourceKey::of(entry)))
-            .cloned()
-            .collect()
-    }
+/// Returns the entries of the current version, each object once.
+fn kept_entries(ledger: &Ledger<'_>) -> Vec<ManagedResource> {
+    let inventory = &ledger.inventory;
+    let trackers = inventory.current.iter().chain(&inventory.root);
+    let entries = trackers
+        .filter(|tracker| !tracker.is_deleting())
+        .flat_map(|tracker| &tracker.entries);
+    let mut seen = HashSet::new();
+    entries
+        .filter(|entry| seen.insert(ResourceKey::of(entry)))
+        .cloned()
+        .collect()
 }
 
 impl Applier<'_> {

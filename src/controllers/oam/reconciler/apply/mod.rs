@@ -1,6 +1,6 @@
 //! The objects of an Application: decide, dry run, record, write, and read again.
 
-mod keep;
+pub(super) mod keep;
 mod plan;
 mod record;
 mod write;

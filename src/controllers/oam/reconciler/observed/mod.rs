@@ -1,4 +1,4 @@
-mod read;
+pub(super) mod read;
 pub(super) mod requests;
 
 use std::sync::Arc;
@@ -19,7 +19,6 @@ use crate::controllers::oam::revisions::Packed;
 use crate::controllers::oam::trackers::AppIdentity;
 use crate::runtime::kube_client::{ApiError, call};
 use crate::runtime::three_way;
-pub(super) use read::trackers_of;
 
 pub const TRACKER_FINALIZER: &str = "app.oam.dev/resource-tracker-finalizer";
 

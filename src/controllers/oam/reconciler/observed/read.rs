@@ -22,22 +22,22 @@ impl Observed {
             latest: Ok(None),
         }
     }
+}
 
-    /// Reads the latest revision. A pass may not need it, so its failure is kept.
-    pub async fn read_latest(&mut self, env: &Env<'_>) -> Result<(), Stop> {
-        let status = self.app.status.as_ref();
-        let latest = status.and_then(|status| status.latest_revision.as_ref());
-        self.latest = match latest {
-            Some(latest) => Stop::split(revise::read_latest(env, latest).await)?,
-            None => Ok(None),
-        };
-        Ok(())
-    }
+/// Reads the latest revision. A pass may not need it, so its failure is kept.
+pub async fn read_latest(env: &Env<'_>, observed: &mut Observed) -> Result<(), Stop> {
+    let status = observed.app.status.as_ref();
+    let latest = status.and_then(|status| status.latest_revision.as_ref());
+    observed.latest = match latest {
+        Some(latest) => Stop::split(revise::read_named(env, latest).await)?,
+        None => Ok(None),
+    };
+    Ok(())
+}
 
-    pub async fn read_trackers(&self, env: &Env<'_>) -> Result<Inventory, Stop> {
-        let trackers = trackers_of(env, env.name).await?;
-        Ok(Inventory::of(&self.identity(env), trackers).map_err(failed)?)
-    }
+pub async fn read_trackers(env: &Env<'_>, observed: &Observed) -> Result<Inventory, Stop> {
+    let trackers = trackers_of(env, env.name).await?;
+    Ok(Inventory::of(&observed.identity(env), trackers).map_err(failed)?)
 }
 
 /// Returns the trackers of an Application. Their memory is reserved.

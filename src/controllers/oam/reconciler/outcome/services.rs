@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use crate::api::oam::ServiceStatus;
 use crate::controllers::oam::placement::{ServiceKey, merge_replicas, place_service, service_key};
 use crate::controllers::oam::reconciler::rollout::render::Placed;
+use crate::text::sanitize;
 
 #[derive(Debug, Default)]
 pub struct Services {
@@ -89,6 +90,14 @@ pub fn service_of(placed: &Placed, namespace: &str) -> ServiceStatus {
     };
     place_service(&mut service, &placed.place, namespace);
     service
+}
+
+/// Returns the status of a component whose health is not known.
+pub fn unknown_service(placed: &Placed, namespace: &str, problem: &str) -> ServiceStatus {
+    ServiceStatus {
+        message: sanitize(problem),
+        ..service_of(placed, namespace)
+    }
 }
 
 /// Returns the status of a component as it was shown, unless it names another replica.

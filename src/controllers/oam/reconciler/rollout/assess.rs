@@ -8,7 +8,7 @@ use crate::controllers::oam::parse::calls_functions;
 use crate::controllers::oam::reconciler::apply::AppObjects;
 use crate::controllers::oam::reconciler::conditions::phase;
 use crate::controllers::oam::reconciler::failure::Stop;
-use crate::controllers::oam::reconciler::outcome::services::{service_of, service_shown};
+use crate::controllers::oam::reconciler::outcome::services::{service_shown, unknown_service};
 use crate::controllers::oam::render::release::ComponentObjects;
 use crate::controllers::oam::trackers::ResourceKey;
 
@@ -47,84 +47,70 @@ impl DeclaredObjects {
     }
 }
 
-impl Rollout<'_, '_> {
-    /// `shown` are the services in their known order.
-    pub async fn assess(&mut self, shown: &[ServiceStatus]) -> Result<DeclaredObjects, Stop> {
-        let all = self.placed(Steps::Run).await?;
-        let mut declared = DeclaredObjects::of(&all);
-        let mut services = Vec::new();
-        let namespace = &self.env().name.namespace;
-        for placed in &all.placed {
-            let service = match self.target.render(self.objects, placed).await {
-                Ok(objects) => {
-                    declared.add(self.objects, &objects).await;
-                    let service = self.assessor().service(placed, &objects, PostTraits::Unknown).await;
-                    service.map_err(|error| Stop::of_evaluator(&error))?
-                }
-                Err(RenderError::Evaluator(error)) => return Err(Stop::of_evaluator(&error)),
-                // Objects are kept and collected meanwhile.
-                Err(RenderError::Waiting(message)) => {
-                    declared.set_unknown(placed.name(), &message);
-                    self.outcome.look_again_in(WAITING_RETRY);
-                    service_shown(shown, placed, namespace).unwrap_or_else(|| ServiceStatus {
-                        message: crate::text::sanitize(&message),
-                        ..service_of(placed, namespace)
-                    })
-                }
-                Err(RenderError::Unreachable(message)) => {
-                    declared.set_unknown(placed.name(), &message);
-                    ServiceStatus {
-                        message: crate::text::sanitize(&message),
-                        ..service_of(placed, namespace)
-                    }
-                }
-                Err(RenderError::Template { message, .. }) => {
-                    declared.set_unknown(placed.name(), &message);
-                    if calls_functions(&placed.component) {
-                        self.outcome.look_again_in(CALL_RETRY);
-                    }
-                    ServiceStatus {
-                        message: crate::text::sanitize(&message),
-                        ..service_of(placed, namespace)
-                    }
-                }
-            };
-            services.push((placed, service));
-        }
-        let is_component = |name: &str| all.placed.iter().any(|placed| placed.name() == name);
-        let env = self.env();
-        env.reconciler.memories.retain_components(env.name, is_component);
-        self.outcome.services.replace(services, shown);
-        self.show_phase();
-        Ok(declared)
-    }
-
-    pub fn show_phase(&mut self) {
-        let mut policies = self.target.parsed.policies.iter();
-        let is_managed = policies.any(|policy| policy.definition.spec.manage_health_check);
-        self.outcome
-            .in_phase(if self.outcome.services.are_healthy() || is_managed {
-                phase::RUNNING
-            } else {
-                phase::UNHEALTHY
-            });
-    }
-
-    pub async fn declare_all(&mut self) -> Result<DeclaredObjects, Stop> {
-        let all = self.placed(Steps::All).await?;
-        let mut declared = DeclaredObjects::of(&all);
-        for placed in &all.placed {
-            match self.target.render(self.objects, placed).await {
-                Ok(objects) => declared.add(self.objects, &objects).await,
-                Err(RenderError::Template { message, .. }) => declared.set_unknown(placed.name(), &message),
-                Err(RenderError::Waiting(message)) => {
-                    declared.set_unknown(placed.name(), &message);
-                    self.outcome.look_again_in(WAITING_RETRY);
-                }
-                Err(RenderError::Unreachable(message)) => declared.set_unknown(placed.name(), &message),
-                Err(RenderError::Evaluator(error)) => return Err(Stop::of_evaluator(&error)),
+/// `shown` are the services in their known order.
+pub async fn assess_services(rollout: &mut Rollout<'_, '_>, shown: &[ServiceStatus]) -> Result<DeclaredObjects, Stop> {
+    let all = rollout.placed(Steps::Run).await?;
+    let mut declared = DeclaredObjects::of(&all);
+    let mut services = Vec::new();
+    let namespace = &rollout.env().name.namespace;
+    for placed in &all.placed {
+        let service = match rollout.target.render(rollout.objects, placed).await {
+            Ok(objects) => {
+                declared.add(rollout.objects, &objects).await;
+                let assessor = rollout.assessor();
+                assessor.service(placed, &objects, PostTraits::Unknown).await?
             }
-        }
-        Ok(declared)
+            Err(RenderError::Evaluator(error)) => return Err(error.into()),
+            // Objects are kept and collected meanwhile.
+            Err(RenderError::Waiting(message)) => {
+                declared.set_unknown(placed.name(), &message);
+                rollout.outcome.look_again_in(WAITING_RETRY);
+                service_shown(shown, placed, namespace).unwrap_or_else(|| unknown_service(placed, namespace, &message))
+            }
+            Err(RenderError::Unreachable(message)) => {
+                declared.set_unknown(placed.name(), &message);
+                unknown_service(placed, namespace, &message)
+            }
+            Err(RenderError::Template { message, .. }) => {
+                declared.set_unknown(placed.name(), &message);
+                if calls_functions(&placed.component) {
+                    rollout.outcome.look_again_in(CALL_RETRY);
+                }
+                unknown_service(placed, namespace, &message)
+            }
+        };
+        services.push((placed, service));
     }
+    let is_component = |name: &str| all.placed.iter().any(|placed| placed.name() == name);
+    let env = rollout.env();
+    env.reconciler.memories.retain_components(env.name, is_component);
+    rollout.outcome.services.replace(services, shown);
+    show_phase(rollout);
+    Ok(declared)
+}
+
+pub fn show_phase(rollout: &mut Rollout<'_, '_>) {
+    let mut policies = rollout.target.parsed.policies.iter();
+    let is_managed = policies.any(|policy| policy.definition.spec.manage_health_check);
+    let is_running = is_managed || rollout.outcome.services.are_healthy();
+    let phase = if is_running { phase::RUNNING } else { phase::UNHEALTHY };
+    rollout.outcome.in_phase(phase);
+}
+
+pub async fn declare_all(rollout: &mut Rollout<'_, '_>) -> Result<DeclaredObjects, Stop> {
+    let all = rollout.placed(Steps::All).await?;
+    let mut declared = DeclaredObjects::of(&all);
+    for placed in &all.placed {
+        match rollout.target.render(rollout.objects, placed).await {
+            Ok(objects) => declared.add(rollout.objects, &objects).await,
+            Err(RenderError::Template { message, .. }) => declared.set_unknown(placed.name(), &message),
+            Err(RenderError::Waiting(message)) => {
+                declared.set_unknown(placed.name(), &message);
+                rollout.outcome.look_again_in(WAITING_RETRY);
+            }
+            Err(RenderError::Unreachable(message)) => declared.set_unknown(placed.name(), &message),
+            Err(RenderError::Evaluator(error)) => return Err(error.into()),
+        }
+    }
+    Ok(declared)
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::policies::{are_recorded, deploy_placed, place_component, unreachable};
 use super::render::Placed;
 use super::{ComponentDeployment, Rollout};
 use crate::controllers::oam::functions::components::{ComponentCall, component_call, listed, named, without_values};
@@ -56,7 +57,7 @@ impl Rollout<'_, '_> {
             Ok(placed) => placed,
             Err(error) => return Ok(Answer::failed(error.to_string())),
         };
-        let (end, is_last) = self.deploy_placed(&placed, None).await?;
+        let (end, is_last) = deploy_placed(self, &placed, None).await?;
         Ok(match end {
             DeployEnd::Failed(message) => Answer::failed(message),
             DeployEnd::Waiting(_) if !(function == APPLY_IN_PARALLEL && is_last) => {
@@ -88,7 +89,7 @@ impl Rollout<'_, '_> {
         let is_healthy = service.healthy;
         self.outcome.services.set(&deployment.component, service);
         // The traits before the workload may keep it from being applied.
-        if !is_healthy && (waits || !self.are_recorded(&deployment.objects, false).await) {
+        if !is_healthy && (waits || !are_recorded(self.objects, &deployment.objects, false).await) {
             return Ok(Answer::Waiting(WAIT_HEALTHY.to_owned()));
         }
         let live = self.assessor().live_context(&deployment.objects).await;
@@ -121,14 +122,14 @@ impl Rollout<'_, '_> {
             Ok(call) => call,
             Err(message) => return Ok(ControlFlow::Break(Answer::failed(message))),
         };
-        if let Some(problem) = self.unreachable(&place) {
+        if let Some(problem) = unreachable(self.env(), &place) {
             return Ok(ControlFlow::Break(Answer::Waiting(crate::text::sanitize(&problem))));
         }
         let placed = PlacedComponent {
             component: Arc::new(component),
             place,
         };
-        let component = match self.place(&placed, &[]).await? {
+        let component = match place_component(self.target, &placed, &[]).await? {
             Ok(component) => component,
             Err(message) => return Ok(ControlFlow::Break(Answer::failed(message))),
         };

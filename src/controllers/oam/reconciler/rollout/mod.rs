@@ -1,12 +1,12 @@
 //! Deploys components in the places that the workflow gives them, and computes their health.
 
-mod assess;
+pub(super) mod assess;
 mod calls;
 mod components;
 mod health;
 mod outputs;
 mod placed;
-mod policies;
+pub(super) mod policies;
 pub(super) mod render;
 
 use super::apply::{AppObjects, Creator, ToApply};
@@ -19,7 +19,6 @@ use crate::controllers::oam::dispatch::order::{Stage, stages};
 use crate::controllers::oam::parse::calls_functions;
 use crate::controllers::oam::render::release::ComponentObjects;
 use crate::controllers::oam::workflow::ValueStore;
-pub(super) use assess::DeclaredObjects;
 use health::{Assessor, PostTraits};
 pub(super) use placed::{PlacedComponents, Steps, completed_steps};
 use render::{Placed, RenderError, Target};
@@ -95,13 +94,13 @@ impl<'x> Rollout<'x, '_> {
                     continue;
                 }
                 let waiting = if stage == Stage::PreDispatch {
-                    self.assessor()
-                        .waiting_service(&deployment.component, &deployment.objects)
-                        .await
+                    let assessor = self.assessor();
+                    let waiting = assessor.waiting_service(&deployment.component, &deployment.objects);
+                    waiting.await?
                 } else {
-                    Ok(None)
+                    None
                 };
-                match waiting.map_err(|error| Stop::of_evaluator(&error))? {
+                match waiting {
                     Some(service) => results.push((deployment, Ok(service))),
                     None => accepted.push(deployment),
                 }
@@ -112,8 +111,7 @@ impl<'x> Rollout<'x, '_> {
             let assessor = self.assessor();
             let mut service = assessor
                 .service(&deployment.component, &deployment.objects, PostTraits::Unknown)
-                .await
-                .map_err(|error| Stop::of_evaluator(&error))?;
+                .await?;
             // Nothing would render the traits again after the last step.
             if service.healthy && self.has_other_status(&deployment.objects).await {
                 service.healthy = false;
@@ -180,10 +178,8 @@ impl<'x> Rollout<'x, '_> {
                 result.map_err(failed)?;
             }
             let assessor = self.assessor();
-            let service = assessor
-                .service(&placed, &deployment.objects, PostTraits::Applied)
-                .await
-                .map_err(|error| Stop::of_evaluator(&error))?;
+            let service = assessor.service(&placed, &deployment.objects, PostTraits::Applied);
+            let service = service.await?;
             self.outcome.services.set(&placed, service);
         }
         Ok(unknown)
@@ -202,7 +198,7 @@ impl<'x> Rollout<'x, '_> {
     pub(super) async fn render_or_stop(&self, placed: &Placed) -> Result<Result<ComponentObjects, String>, Stop> {
         match self.target.render(self.objects, placed).await {
             Ok(objects) => Ok(Ok(objects)),
-            Err(RenderError::Evaluator(error)) => Err(Stop::of_evaluator(&error)),
+            Err(RenderError::Evaluator(error)) => Err(error.into()),
             // A step that deploys waits with its pass.
             Err(RenderError::Waiting(_)) => Err(Stop::NeedsEvaluator),
             Err(RenderError::Template {

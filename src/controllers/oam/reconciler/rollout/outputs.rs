@@ -38,7 +38,7 @@ impl Rollout<'_, '_> {
                     Ok(mut result) => Ok(result["value"].take()),
                     Err(cue::Error::Failed { .. }) if !is_complete => return Ok(None),
                     Err(cue::Error::Failed { errors, .. }) => Err(cause(&output.value_from, &errors)),
-                    Err(error) => return Err(Stop::of_evaluator(&error)),
+                    Err(error) => return Err(error.into()),
                 },
             );
         }
@@ -67,7 +67,7 @@ impl Rollout<'_, '_> {
             Err(RenderError::Template { .. } | RenderError::Waiting(_) | RenderError::Unreachable(_)) => {
                 return Ok(false);
             }
-            Err(RenderError::Evaluator(error)) => return Err(Stop::of_evaluator(&error)),
+            Err(RenderError::Evaluator(error)) => return Err(error.into()),
         };
         let mut is_complete = true;
         for object in post.iter().filter(|object| !object.key.is_empty()) {

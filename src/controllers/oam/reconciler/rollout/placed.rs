@@ -3,6 +3,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::Rollout;
+use super::policies::{are_recorded, check_all, place_component};
 use super::render::{Placed, with_inputs};
 use crate::api::oam::{Definition as _, StepStatus, WorkflowStep};
 use crate::controllers::oam::parse::{Parsed, component_step, place_of};
@@ -186,7 +187,7 @@ impl Rollout<'_, '_> {
             };
             self.env().use_clusters([candidate.place.cluster.as_str()]).await?;
             let is_applied = match self.render_or_stop(&candidate).await? {
-                Ok(objects) => self.are_recorded(&objects, false).await,
+                Ok(objects) => are_recorded(self.objects, &objects, false).await,
                 Err(_) => true,
             };
             if is_applied {
@@ -205,7 +206,7 @@ impl Rollout<'_, '_> {
         let needs_values = |deployment: &PlacedComponent| !deployment.component.inputs.is_empty();
         let mut inputs: Vec<Vec<(String, Value)>> = vec![Vec::new(); deployments.len()];
         if deployments.iter().any(needs_values) {
-            let progress = self.check_all(deployments).await?;
+            let progress = check_all(self, deployments).await?;
             // Inputs that are too large count as unknown; the step says so.
             let of_component = |index| {
                 let inputs = progress.inputs(index).ok().filter(|inputs| usage.add(inputs).is_ok());
@@ -216,7 +217,7 @@ impl Rollout<'_, '_> {
         let mut placed = Vec::new();
         for (deployment, inputs) in deployments.iter().zip(&inputs) {
             let is_complete = inputs.len() == deployment.component.inputs.len();
-            let component = self.place(deployment, inputs).await?.ok();
+            let component = place_component(self.target, deployment, inputs).await?.ok();
             placed.push(component.filter(|_| is_complete));
         }
         Ok(placed)

@@ -50,7 +50,7 @@ impl RenderError {
     /// Ends the pass. `failed` is the failure of a template.
     pub fn into_stop(self, failed: impl Fn(String) -> Failure) -> Stop {
         match self {
-            Self::Evaluator(error) => Stop::of_evaluator(&error),
+            Self::Evaluator(error) => error.into(),
             Self::Waiting(_) => Stop::NeedsEvaluator,
             Self::Template { message, .. } | Self::Unreachable(message) => failed(message).into(),
         }

@@ -13,7 +13,7 @@ use crate::controllers::oam::functions::endpoints::{
 use crate::controllers::oam::objects::{ObjectError, ObjectId};
 use crate::controllers::oam::reconciler::cluster::Cluster;
 use crate::controllers::oam::reconciler::failure::Stop;
-use crate::controllers::oam::reconciler::observed::trackers_of;
+use crate::controllers::oam::reconciler::observed::read::trackers_of;
 use crate::controllers::oam::steps::Answer;
 use crate::controllers::oam::trackers::{LOCAL, Tracker};
 use crate::runtime::watch::Cached;

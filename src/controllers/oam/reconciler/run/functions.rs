@@ -13,6 +13,7 @@ use crate::controllers::oam::reconciler::cluster::Cluster;
 use crate::controllers::oam::reconciler::env::Env;
 use crate::controllers::oam::reconciler::failure::Stop;
 use crate::controllers::oam::reconciler::rollout::Rollout;
+use crate::controllers::oam::reconciler::rollout::policies::{deploy_policies, placements};
 use crate::controllers::oam::steps::{Answer, Call, Functions, patch_object};
 use crate::controllers::oam::trackers::LOCAL;
 use crate::controllers::oam::workflow::{FailureReason, ValueStore};
@@ -78,9 +79,9 @@ impl<'x, 'p> StepFunctions<'_, 'x, 'p> {
                 Ok(requests.send(env.name, params, &secrets, &mut self.permit).await)
             }
             ("config", function) => self.config(function, params).await,
-            ("multicluster", "deploy") => self.rollout.deploy_policies(params).await,
+            ("multicluster", "deploy") => deploy_policies(self.rollout, params).await,
             ("multicluster", "list-clusters") => Ok(self.list_clusters()),
-            ("multicluster", "get-placements-from-topology-policies") => Ok(self.rollout.placements(params)),
+            ("multicluster", "get-placements-from-topology-policies") => Ok(placements(self.rollout.target, params)),
             ("query", "collectServiceEndpoints") => self.collect_endpoints(params).await,
             ("metrics", "promCheck") => self.check_metrics(params).await,
             ("oam", function) => self.rollout.call_oam(function, params).await,

@@ -6,10 +6,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{WorkflowRun, execute_failure};
+use super::execute_failure;
 use crate::api::oam::WorkflowStep;
 use crate::controllers::oam::reconciler::observed::annotate;
 use crate::controllers::oam::reconciler::observed::requests::RESTART;
+use crate::controllers::oam::reconciler::rollout::Rollout;
 use crate::controllers::oam::workflow::{FailureReason, StepResult};
 
 const RESTART_WORKFLOW: &str = "restart-workflow";
@@ -21,27 +22,25 @@ pub(super) fn is_restart(step: &WorkflowStep) -> bool {
     step.type_.split('@').next() == Some(RESTART_WORKFLOW)
 }
 
-impl WorkflowRun<'_, '_, '_> {
-    pub(super) async fn request_restart(&mut self, properties: Option<&Value>) -> StepResult {
-        let text = match requested(properties.unwrap_or(&Value::Null), Timestamp::now()) {
-            Ok(text) => text,
-            Err(message) => {
-                return StepResult::Failed {
-                    reason: FailureReason::Action,
-                    message: crate::text::sanitize(&message),
-                };
-            }
-        };
-        let uid = &self.rollout.objects.ledger.identity.uid;
-        if let Err(error) = annotate(self.rollout.env(), uid, RESTART, &text).await {
-            return execute_failure(format!("failed to set the annotation {RESTART}: {error}"));
+pub(super) async fn request_restart(rollout: &mut Rollout<'_, '_>, properties: Option<&Value>) -> StepResult {
+    let text = match requested(properties.unwrap_or(&Value::Null), Timestamp::now()) {
+        Ok(text) => text,
+        Err(message) => {
+            return StepResult::Failed {
+                reason: FailureReason::Action,
+                message: crate::text::sanitize(&message),
+            };
         }
-        // The next pass reads it. This pass may be the last that an event starts.
-        self.rollout.outcome.look_again_in(Duration::ZERO);
-        StepResult::Succeeded {
-            outputs: Vec::new(),
-            message: String::new(),
-        }
+    };
+    let uid = &rollout.objects.ledger.identity.uid;
+    if let Err(error) = annotate(rollout.env(), uid, RESTART, &text).await {
+        return execute_failure(format!("failed to set the annotation {RESTART}: {error}"));
+    }
+    // The next pass reads it. This pass may be the last that an event starts.
+    rollout.outcome.look_again_in(Duration::ZERO);
+    StepResult::Succeeded {
+        outputs: Vec::new(),
+        message: String::new(),
     }
 }
 
