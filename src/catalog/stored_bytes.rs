@@ -8,16 +8,10 @@ use std::ops::{Add, AddAssign};
 use std::path::Path;
 
 use super::engine::{Engine, Transaction, execute, on_engine, select};
-use super::icons::svg;
-use super::sync::deprecated;
 use super::{Error, ErrorKind};
 use crate::api::NamespacedName;
 
 const DEFAULT_REPOSITORY_LIMIT: u64 = 4 << 30;
-
-/// Sizes as stored: compressed on Postgres. Neither engine reads the value for it.
-const SIZE_SQLITE: &str = "SELECT coalesce(sum(octet_length(info)), 0)";
-const SIZE_POSTGRES: &str = "SELECT CAST(coalesce(sum(pg_column_size(info)), 0) AS BIGINT)";
 
 /// Sizes in bytes, or a change of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, sqlx::FromRow)]
@@ -180,10 +174,12 @@ pub(super) async fn commit(
     let stored = match before {
         Some(before) if !recount => before + change,
         _ => StoredBytes {
-            charts: count(tx, name, "FROM charts").await? + deprecated::total_size(tx, name).await?,
-            files: count(tx, name, "FROM files").await?
-                + count_metadata(tx, name).await?
-                + svg::total_size(tx, name).await?,
+            charts: total_size(tx, name, "charts", "info").await?
+                + total_size(tx, name, "portolan_deprecated_charts", "info").await?,
+            files: total_size(tx, name, "files", "info").await?
+                + total_size(tx, name, "portolan_chart_metadata", "metadata").await?
+                + total_size(tx, name, "portolan_svg_icons", "svg").await?
+                + total_size(tx, name, "portolan_svg_icons", "url").await?,
         },
     };
     execute!(tx, UPSERT, name, stored.charts, stored.files);
@@ -302,21 +298,20 @@ pub(super) async fn size_of_files(tx: &mut Transaction, ids: &[i64]) -> Result<i
     })
 }
 
-async fn count(tx: &mut Transaction, name: &NamespacedName, from: &str) -> Result<i64, Error> {
-    let size = tx.choose(SIZE_SQLITE, SIZE_POSTGRES);
-    let statement = sqlx::AssertSqlSafe(format!("{size} {from} WHERE repo_namespace = $1 AND repo_name = $2"));
-    Ok(on_engine!(tx.executor(), executor => {
-        let query = sqlx::query_scalar(statement).bind(&name.namespace).bind(&name.name);
-        query.fetch_one(executor).await?
-    }))
-}
-
-async fn count_metadata(tx: &mut Transaction, name: &NamespacedName) -> Result<i64, Error> {
-    const SQLITE: &str = "SELECT coalesce(sum(octet_length(metadata)), 0) FROM portolan_chart_metadata
-        WHERE namespace = $1 AND name = $2";
-    const POSTGRES: &str = "SELECT CAST(coalesce(sum(pg_column_size(metadata)), 0) AS BIGINT)
-        FROM portolan_chart_metadata WHERE namespace = $1 AND name = $2";
-    let statement = tx.choose(SQLITE, POSTGRES);
+/// Returns the size of a column in all rows of the repository, as stored: compressed on Postgres. Neither engine reads
+/// the value for it.
+pub(super) async fn total_size(
+    tx: &mut Transaction,
+    name: &NamespacedName,
+    table: &'static str,
+    column: &'static str,
+) -> Result<i64, Error> {
+    let size = tx.choose("octet_length", "pg_column_size");
+    let repo = if table.starts_with("portolan_") { "" } else { "repo_" };
+    let statement = sqlx::AssertSqlSafe(format!(
+        "SELECT CAST(coalesce(sum({size}({column})), 0) AS BIGINT) FROM {table}
+        WHERE {repo}namespace = $1 AND {repo}name = $2"
+    ));
     let (bytes,): (i64,) = select!(fetch_one, tx, statement, name);
     Ok(bytes)
 }
