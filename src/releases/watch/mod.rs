@@ -40,8 +40,6 @@ const POLL: Duration = Duration::from_secs(60);
 const DEBOUNCE: Duration = Duration::from_millis(500);
 /// Reads at once. One holds an object of up to 1 MiB.
 const READS: usize = 4;
-/// Time between lists of the objects of Flux and Argo CD, in units of the last one's duration.
-const IDLE_FACTOR: u32 = 9;
 /// Failed reads after which the others wait for the next attempt too: the API server may be away, or refuse all.
 const MAX_FAILURES: usize = 20;
 /// Before objects whose read failed are read again.
@@ -109,6 +107,11 @@ pub async fn watch_releases(client: Client, namespace: Option<String>, found: wa
     );
 }
 
+/// Sleeps nine times as long as the work took, at most a minute: a tenant who changes objects all the time causes little work.
+pub async fn idle_after(started: Instant) {
+    sleep((9 * started.elapsed()).min(Duration::from_secs(60))).await;
+}
+
 type Content = Result<Result<Release, PayloadError>, ApiError>;
 
 #[derive(Default)]
@@ -151,9 +154,8 @@ impl Watched {
                 continue;
             }
             has_failed = self.read_due(client).await;
-            let mut pause = Duration::ZERO;
-            if self.has_declared.swap(false, Ordering::SeqCst) {
-                let started = Instant::now();
+            let listed_at = self.has_declared.swap(false, Ordering::SeqCst).then(Instant::now);
+            if listed_at.is_some() {
                 match Declared::list(client, &scope, Limits::default()).await {
                     Ok(listed) => declared = listed,
                     Err(error) => {
@@ -162,11 +164,11 @@ impl Watched {
                         has_failed = true;
                     }
                 }
-                pause = IDLE_FACTOR * started.elapsed();
             }
             found.send_replace(self.found(&declared));
-            // A tenant who changes objects all the time causes few lists.
-            sleep(pause.min(POLL)).await;
+            if let Some(started) = listed_at {
+                idle_after(started).await;
+            }
         }
     }
 
