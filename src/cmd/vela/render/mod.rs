@@ -21,6 +21,7 @@ use crate::controllers::oam::parse::{
     Definitions, Lookup, Parsed, parse, unsupported_application, unsupported_definitions, unsupported_overrides,
 };
 use crate::controllers::oam::references::REF_OBJECTS;
+use crate::controllers::oam::render::release::context_version;
 use crate::controllers::oam::revisions::names::revision_name;
 use crate::cue::{self, Evaluator};
 use crate::text::sanitize;
@@ -28,8 +29,6 @@ pub use components::{RenderFailure, Renderer};
 use definition_set::DefinitionSet;
 use plan::RenderPlan;
 
-/// The version that templates see without a cluster.
-const MINOR_VERSION: u32 = 35;
 /// Built-in kinds without a namespace that Applications deploy.
 const CLUSTER_SCOPED: [&str; 9] = [
     "ClusterRole",
@@ -104,7 +103,7 @@ impl Render {
             ));
         }
         let evaluator = self.evaluator.evaluator();
-        let version = cluster_version("1", MINOR_VERSION, &format!("v1.{MINOR_VERSION}.0"));
+        let version = context_version(&json!({ "major": "1", "minor": "35", "gitVersion": "v1.35.0" }));
         for application in &applications {
             let namespace = application.namespace().unwrap_or_default();
             let live = live_definitions(application, &definitions, &namespace, DEFINITION_NAMESPACE);
@@ -213,8 +212,4 @@ pub fn first_revision(application: &str) -> LatestRevision {
         revision: 1,
         revision_hash: String::new(),
     }
-}
-
-fn cluster_version(major: &str, minor: u32, git_version: &str) -> Value {
-    json!({ "major": major, "minor": minor, "gitVersion": git_version, "platform": "" })
 }
