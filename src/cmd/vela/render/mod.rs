@@ -13,12 +13,12 @@ use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 
 use super::{DEFINITION_NAMESPACE, manifests};
-use crate::api::oam::{Application, LatestRevision, labels};
+use crate::api::oam::{Application, LatestRevision};
 use crate::budget::ResourceMetrics;
 use crate::cmd::flags::non_empty;
 use crate::cmd::{Error, output};
 use crate::controllers::oam::parse::{
-    Definitions, Lookup, Parsed, parse, unsupported_application, unsupported_definitions, unsupported_overrides,
+    Definitions, Parsed, parse, unsupported_application, unsupported_definitions, unsupported_overrides,
 };
 use crate::controllers::oam::references::REF_OBJECTS;
 use crate::controllers::oam::render::release::context_version;
@@ -106,7 +106,7 @@ impl Render {
         let version = context_version(&json!({ "major": "1", "minor": "35", "gitVersion": "v1.35.0" }));
         for application in &applications {
             let namespace = application.namespace().unwrap_or_default();
-            let live = live_definitions(application, &definitions, &namespace, DEFINITION_NAMESPACE);
+            let live = Definitions::live_for(application, &definitions, &namespace, DEFINITION_NAMESPACE);
             let parsed = parse_supported(application, &live)?;
             let plan = RenderPlan::new(application, &parsed, &live, None)?;
             let first = first_revision(&application.name_any());
@@ -168,18 +168,6 @@ fn declared(document: Value, namespace: &str) -> Result<Application, Error> {
         application.metadata.namespace = Some(namespace.to_owned());
     }
     Ok(application)
-}
-
-/// Returns the definitions for an Application, as the controller looks them up.
-pub fn live_definitions<'a>(
-    application: &Application,
-    definitions: &'a dyn Lookup,
-    namespace: &'a str,
-    definition_namespace: &'a str,
-) -> Definitions<'a> {
-    let auto_update = application.annotations().get(labels::AUTO_UPDATE);
-    let is_auto_update = auto_update.is_some_and(|value| value == "true");
-    Definitions::live(definitions, namespace, definition_namespace, is_auto_update)
 }
 
 /// Refuses what the controller does not support. Objects that components refer to are known to the controller only.
