@@ -16,7 +16,9 @@ use crate::controllers::oam::cache::{CacheEventHandler, Caches, key};
 use crate::controllers::oam::clusters::{ClusterSettings, JoinedClusters};
 use crate::controllers::oam::collect::Collector;
 use crate::controllers::oam::compression::CrdCheck;
-use crate::controllers::oam::definitions::{self, ChangedKind, DefinitionBudgets, DefinitionCaches, IsInUse};
+use crate::controllers::oam::definitions::{
+    self, ChangedKind, DefinitionBudgets, DefinitionCaches, DefinitionParts, IsInUse,
+};
 use crate::controllers::oam::dispatch::fights::Fights;
 use crate::controllers::oam::functions::http::HttpRequests;
 use crate::controllers::oam::functions::logs::StepLogs;
@@ -223,17 +225,15 @@ pub fn setup(
         reconciler: Arc::new(reconciler),
     }];
     if has_definitions {
-        let settings = definitions::DefinitionSettings::from(options);
-        let is_in_use = is_revision_in_use(&caches, ownership.has_partial_lists());
-        let definitions = definitions::classes(
-            client,
-            &context.budgets,
-            &definition_caches,
-            &settings,
-            &is_in_use,
-            prerequisites.evaluator(),
-            &context.stopping,
-        );
+        let definitions = definitions::classes(&DefinitionParts {
+            client: client.clone(),
+            budgets: context.budgets.clone(),
+            caches: definition_caches.clone(),
+            settings: options.into(),
+            is_in_use: is_revision_in_use(&caches, ownership.has_partial_lists()),
+            evaluator: prerequisites.evaluator().clone(),
+            stopping: context.stopping.clone(),
+        });
         // Definitions are few, and belong to no Application.
         let of_primary = |class: Class| Class {
             reconciler: ownership.filter_primary(class.reconciler),
