@@ -38,7 +38,7 @@ use crate::text::sanitize;
 const POLL: Duration = Duration::from_secs(60);
 /// An upgrade changes two objects.
 const DEBOUNCE: Duration = Duration::from_millis(500);
-/// Reads at once. One holds an object of up to 1 MiB.
+/// Reads at once. One holds an object of up to 1.5 MiB.
 const READS: usize = 4;
 /// Failed reads after which the others wait for the next attempt too: the API server may be away, or refuse all.
 const MAX_FAILURES: usize = 20;
