@@ -7,17 +7,14 @@
 use std::ops::{Add, AddAssign};
 use std::path::Path;
 
+use sqlx::AssertSqlSafe;
+use sqlx::types::Json;
+
 use super::engine::{Engine, Transaction, execute, on_engine, select};
-use super::icons::svg;
-use super::sync::deprecated;
 use super::{Error, ErrorKind};
 use crate::api::NamespacedName;
 
 const DEFAULT_REPOSITORY_LIMIT: u64 = 4 << 30;
-
-/// Sizes as stored: compressed on Postgres. Neither engine reads the value for it.
-const SIZE_SQLITE: &str = "SELECT coalesce(sum(octet_length(info)), 0)";
-const SIZE_POSTGRES: &str = "SELECT CAST(coalesce(sum(pg_column_size(info)), 0) AS BIGINT)";
 
 /// Sizes in bytes, or a change of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, sqlx::FromRow)]
@@ -180,10 +177,12 @@ pub(super) async fn commit(
     let stored = match before {
         Some(before) if !recount => before + change,
         _ => StoredBytes {
-            charts: count(tx, name, "FROM charts").await? + deprecated::total_size(tx, name).await?,
-            files: count(tx, name, "FROM files").await?
-                + count_metadata(tx, name).await?
-                + svg::total_size(tx, name).await?,
+            charts: total_size(tx, name, "charts", "info").await?
+                + total_size(tx, name, "portolan_deprecated_charts", "info").await?,
+            files: total_size(tx, name, "files", "info").await?
+                + total_size(tx, name, "portolan_chart_metadata", "metadata").await?
+                + total_size(tx, name, "portolan_svg_icons", "svg").await?
+                + total_size(tx, name, "portolan_svg_icons", "url").await?,
         },
     };
     execute!(tx, UPSERT, name, stored.charts, stored.files);
@@ -208,26 +207,26 @@ pub(super) async fn add_files(
     replaced: i64,
     limits: &StoredLimits,
 ) -> Result<(), Error> {
-    const SQLITE: &str = "UPDATE portolan_stored_bytes SET files = files - $3
-            + (SELECT coalesce(sum(octet_length(f.info) + coalesce(octet_length(d.metadata), 0)), 0)
+    let (size, listed) = tx.choose(
+        ("octet_length", "IN (SELECT value FROM json_each($4))"),
+        ("pg_column_size", "= ANY($4)"),
+    );
+    let statement = AssertSqlSafe(format!(
+        "UPDATE portolan_stored_bytes SET files = files - $3
+            + (SELECT CAST(coalesce(sum({size}(f.info) + coalesce({size}(d.metadata), 0)), 0) AS BIGINT)
                 FROM files f LEFT JOIN portolan_chart_metadata d ON d.namespace = $1 AND d.name = $2
                     AND d.chart_id = f.chart_id AND d.chart_files_id = f.chart_files_id
-                WHERE f.repo_namespace = $1 AND f.chart_files_id IN (SELECT value FROM json_each($4)))
-        WHERE namespace = $1 AND name = $2 RETURNING charts, files";
-    const POSTGRES: &str = "UPDATE portolan_stored_bytes SET files = files - $3
-            + (SELECT CAST(coalesce(sum(pg_column_size(f.info) + coalesce(pg_column_size(d.metadata), 0)), 0) AS BIGINT)
-                FROM files f LEFT JOIN portolan_chart_metadata d ON d.namespace = $1 AND d.name = $2
-                    AND d.chart_id = f.chart_id AND d.chart_files_id = f.chart_files_id
-                WHERE f.repo_namespace = $1 AND f.chart_files_id = ANY($4))
-        WHERE namespace = $1 AND name = $2 RETURNING charts, files";
+                WHERE f.repo_namespace = $1 AND f.chart_files_id {listed})
+        WHERE namespace = $1 AND name = $2 RETURNING charts, files"
+    ));
     let stored: Option<StoredBytes> = match tx.executor() {
         Engine::Sqlite(connection) => {
-            let query = sqlx::query_as(SQLITE).bind(&name.namespace).bind(&name.name);
-            let query = query.bind(replaced).bind(sqlx::types::Json(files));
+            let query = sqlx::query_as(statement).bind(&name.namespace).bind(&name.name);
+            let query = query.bind(replaced).bind(Json(files));
             query.fetch_optional(connection).await?
         }
         Engine::Postgres(connection) => {
-            let query = sqlx::query_as(POSTGRES).bind(&name.namespace).bind(&name.name);
+            let query = sqlx::query_as(statement).bind(&name.namespace).bind(&name.name);
             query.bind(replaced).bind(files).fetch_optional(connection).await?
         }
     };
@@ -263,7 +262,7 @@ pub(super) async fn size_of_charts(tx: &mut Transaction, name: &NamespacedName, 
     Ok(match tx.executor() {
         Engine::Sqlite(connection) => {
             let query = sqlx::query_scalar(SQLITE).bind(&name.namespace).bind(&name.name);
-            query.bind(sqlx::types::Json(charts)).fetch_one(connection).await?
+            query.bind(Json(charts)).fetch_one(connection).await?
         }
         Engine::Postgres(connection) => {
             let query = sqlx::query_scalar(POSTGRES).bind(&name.namespace).bind(&name.name);
@@ -274,49 +273,45 @@ pub(super) async fn size_of_charts(tx: &mut Transaction, name: &NamespacedName, 
 
 /// Returns the size of the files, the metadata and the SVG icons of charts, by row ID.
 pub(super) async fn size_of_files(tx: &mut Transaction, ids: &[i64]) -> Result<i64, Error> {
-    const SQLITE: &str = "SELECT (SELECT coalesce(sum(octet_length(f.info)), 0) FROM charts c JOIN files f
+    let (size, listed) = tx.choose(
+        ("octet_length", "IN (SELECT value FROM json_each($1))"),
+        ("pg_column_size", "= ANY($1)"),
+    );
+    let statement = AssertSqlSafe(format!(
+        "SELECT CAST(
+        (SELECT coalesce(sum({size}(f.info)), 0) FROM charts c JOIN files f
             ON f.repo_name = c.repo_name AND f.repo_namespace = c.repo_namespace AND f.chart_id = c.chart_id
-        WHERE c.id IN (SELECT value FROM json_each($1)))
-        + (SELECT coalesce(sum(octet_length(d.metadata)), 0) FROM charts c JOIN portolan_chart_metadata d
+        WHERE c.id {listed})
+        + (SELECT coalesce(sum({size}(d.metadata)), 0) FROM charts c JOIN portolan_chart_metadata d
             ON d.name = c.repo_name AND d.namespace = c.repo_namespace AND d.chart_id = c.chart_id
-        WHERE c.id IN (SELECT value FROM json_each($1)))
-        + (SELECT coalesce(sum(octet_length(s.svg) + octet_length(s.url)), 0) FROM charts c JOIN portolan_svg_icons s
+        WHERE c.id {listed})
+        + (SELECT coalesce(sum({size}(s.svg) + {size}(s.url)), 0) FROM charts c JOIN portolan_svg_icons s
             ON s.name = c.repo_name AND s.namespace = c.repo_namespace AND s.chart_id = c.chart_id
-        WHERE c.id IN (SELECT value FROM json_each($1)))";
-    const POSTGRES: &str = "SELECT CAST(
-        (SELECT coalesce(sum(pg_column_size(f.info)), 0) FROM charts c JOIN files f
-            ON f.repo_name = c.repo_name AND f.repo_namespace = c.repo_namespace AND f.chart_id = c.chart_id
-        WHERE c.id = ANY($1))
-        + (SELECT coalesce(sum(pg_column_size(d.metadata)), 0) FROM charts c JOIN portolan_chart_metadata d
-            ON d.name = c.repo_name AND d.namespace = c.repo_namespace AND d.chart_id = c.chart_id
-        WHERE c.id = ANY($1))
-        + (SELECT coalesce(sum(pg_column_size(s.svg) + pg_column_size(s.url)), 0) FROM charts c JOIN portolan_svg_icons s
-            ON s.name = c.repo_name AND s.namespace = c.repo_namespace AND s.chart_id = c.chart_id
-        WHERE c.id = ANY($1)) AS BIGINT)";
+        WHERE c.id {listed}) AS BIGINT)"
+    ));
     Ok(match tx.executor() {
         Engine::Sqlite(connection) => {
-            let query = sqlx::query_scalar(SQLITE).bind(sqlx::types::Json(ids));
+            let query = sqlx::query_scalar(statement).bind(Json(ids));
             query.fetch_one(connection).await?
         }
-        Engine::Postgres(connection) => sqlx::query_scalar(POSTGRES).bind(ids).fetch_one(connection).await?,
+        Engine::Postgres(connection) => sqlx::query_scalar(statement).bind(ids).fetch_one(connection).await?,
     })
 }
 
-async fn count(tx: &mut Transaction, name: &NamespacedName, from: &str) -> Result<i64, Error> {
-    let size = tx.choose(SIZE_SQLITE, SIZE_POSTGRES);
-    let statement = sqlx::AssertSqlSafe(format!("{size} {from} WHERE repo_namespace = $1 AND repo_name = $2"));
-    Ok(on_engine!(tx.executor(), executor => {
-        let query = sqlx::query_scalar(statement).bind(&name.namespace).bind(&name.name);
-        query.fetch_one(executor).await?
-    }))
-}
-
-async fn count_metadata(tx: &mut Transaction, name: &NamespacedName) -> Result<i64, Error> {
-    const SQLITE: &str = "SELECT coalesce(sum(octet_length(metadata)), 0) FROM portolan_chart_metadata
-        WHERE namespace = $1 AND name = $2";
-    const POSTGRES: &str = "SELECT CAST(coalesce(sum(pg_column_size(metadata)), 0) AS BIGINT)
-        FROM portolan_chart_metadata WHERE namespace = $1 AND name = $2";
-    let statement = tx.choose(SQLITE, POSTGRES);
+/// Returns the size of a column in all rows of the repository, as stored: compressed on Postgres. Neither engine reads
+/// the value for it.
+pub(super) async fn total_size(
+    tx: &mut Transaction,
+    name: &NamespacedName,
+    table: &'static str,
+    column: &'static str,
+) -> Result<i64, Error> {
+    let size = tx.choose("octet_length", "pg_column_size");
+    let repo = if table.starts_with("portolan_") { "" } else { "repo_" };
+    let statement = AssertSqlSafe(format!(
+        "SELECT CAST(coalesce(sum({size}({column})), 0) AS BIGINT) FROM {table}
+        WHERE {repo}namespace = $1 AND {repo}name = $2"
+    ));
     let (bytes,): (i64,) = select!(fetch_one, tx, statement, name);
     Ok(bytes)
 }

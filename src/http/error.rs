@@ -189,6 +189,30 @@ impl FetchError {
             _ => None,
         }
     }
+
+    /// Returns the message for a request to `host`, without advice. Path and query may be secrets, as in webhooks.
+    #[must_use]
+    pub fn message_without_path(&self, host: &str) -> String {
+        match self {
+            Self::AddressRefused { .. }
+            | Self::Dns { .. }
+            | Self::Connect { .. }
+            | Self::Handshake { .. }
+            | Self::ConnectionLost { .. }
+            | Self::BackingOff { .. }
+            | Self::Client(_) => self.to_string(),
+            Self::Untrusted { host, detail } => format!("the certificate of {host} is not trusted: {detail}"),
+            Self::InvalidCredentials => format!("the user information of the URL of {host} is not valid"),
+            Self::Timeout { limit, .. } => format!("no complete response from {host} within {}s", limit.as_secs_f64()),
+            Self::TooLarge { limit, .. } => format!("the response of {host} is larger than {limit} bytes"),
+            Self::TooManyRedirects { limit, .. } => format!("{host} redirects more than {limit} times"),
+            Self::BadRedirect { problem, .. } => format!("invalid redirect from {host}: {problem}"),
+            Self::Interrupted { bytes, detail, .. } => {
+                format!("the response of {host} ended after {bytes} bytes: {detail}")
+            }
+            _ => format!("the request to {host} failed: {}", self.reason()),
+        }
+    }
 }
 
 fn status_reason(status: StatusCode) -> &'static str {

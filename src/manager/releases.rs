@@ -26,7 +26,7 @@ use crate::controllers::apprepository::jobs::JobSettings;
 use crate::controllers::apprepository::running_syncs::RunningSyncs;
 use crate::controllers::{Source, Task};
 use crate::releases::Release;
-use crate::releases::watch::{Found, watch_releases};
+use crate::releases::watch::{Found, idle_after, watch_releases};
 use crate::releases::watched::{JudgedReleases, WatchedRelease, WatchedReleases};
 use crate::serve::outdated::CandidateReader;
 
@@ -36,8 +36,6 @@ const DEBOUNCE: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_secs(60);
 /// Before the database is read again after a failure.
 const RETRY: Duration = Duration::from_secs(30);
-/// Time between comparisons, in units of the last one's duration.
-const IDLE_FACTOR: u32 = 9;
 
 /// The versions of all charts in the catalog.
 type Keys = BTreeMap<NamespacedName, ChartsKey>;
@@ -118,8 +116,7 @@ impl ReleaseTask {
                 if let Err(error) = updated {
                     tracing::warn!(%error, retry_in = ?RETRY, "failed to compare releases with the catalog");
                 }
-                // A tenant who changes releases all the time takes little of the CPU and the database.
-                sleep((IDLE_FACTOR * started.elapsed()).min(POLL)).await;
+                idle_after(started).await;
             }
         }
     }

@@ -17,7 +17,8 @@ use parking_lot::Mutex;
 use portolan::api::oam::{DefinitionKind, DefinitionRevision, crds};
 use portolan::budget::{Budget, Budgets, ResourceMetrics};
 use portolan::controllers::oam::definitions::{
-    DefinitionBudgets, DefinitionCaches, DefinitionChange, DefinitionSettings, IsInUse, class, classes, enqueue_all,
+    DefinitionBudgets, DefinitionCaches, DefinitionChange, DefinitionParts, DefinitionSettings, IsInUse, class,
+    classes, enqueue_all,
 };
 use portolan::cue::{Evaluator, EvaluatorOptions};
 use portolan::runtime::controller::{WorkerMetrics, WorkerPool};
@@ -191,15 +192,15 @@ impl Controller {
             definition_namespace: namespace.into(),
         };
         let caches = DefinitionCaches::new(Some(namespace), memory);
-        let classes = classes(
-            &client,
-            &Budgets::default(),
-            &caches,
-            settings,
-            is_in_use,
-            evaluator(),
-            &CancellationToken::new(),
-        );
+        let classes = classes(&DefinitionParts {
+            client: client.clone(),
+            budgets: Budgets::default(),
+            caches: caches.clone(),
+            settings: settings.clone(),
+            is_in_use: Arc::clone(is_in_use),
+            evaluator: evaluator().clone(),
+            stopping: CancellationToken::new(),
+        });
         let pool = WorkerPool::new(
             queue.clone(),
             classes,

@@ -86,17 +86,6 @@ impl Catalog {
     }
 }
 
-/// Returns the stored bytes of all icons of the repository.
-pub(in crate::catalog) async fn total_size(tx: &mut Transaction, name: &NamespacedName) -> Result<i64, Error> {
-    const SQLITE: &str = "SELECT coalesce(sum(octet_length(svg) + octet_length(url)), 0) FROM portolan_svg_icons
-        WHERE namespace = $1 AND name = $2";
-    const POSTGRES: &str = "SELECT CAST(coalesce(sum(pg_column_size(svg) + pg_column_size(url)), 0) AS BIGINT)
-        FROM portolan_svg_icons WHERE namespace = $1 AND name = $2";
-    let statement = tx.choose(SQLITE, POSTGRES);
-    let (bytes,): (i64,) = select!(fetch_one, tx, statement, name);
-    Ok(bytes)
-}
-
 /// Returns the stored bytes of the icon of a chart; 0 without one.
 async fn size(tx: &mut Transaction, name: &NamespacedName, chart_id: &str) -> Result<i64, Error> {
     const SQLITE: &str = "SELECT coalesce(sum(octet_length(svg) + octet_length(url)), 0) FROM portolan_svg_icons

@@ -9,7 +9,7 @@ use sqlx::types::Json;
 use crate::api::NamespacedName;
 use crate::catalog::engine::{Transaction, execute, execute_list, select};
 use crate::catalog::query::CandidateInfo;
-use crate::catalog::{ChartRow, Error};
+use crate::catalog::{ChartRow, Error, stored_bytes};
 
 const BATCH_ROWS: usize = 256;
 const BATCH_BYTES: usize = 1 << 18;
@@ -64,7 +64,7 @@ pub(super) async fn write(
         return Ok(0);
     }
     let before: i64 = stored.iter().map(|(_, bytes)| bytes).sum();
-    Ok(total_size(tx, name).await? - before)
+    Ok(stored_bytes::total_size(tx, name, "portolan_deprecated_charts", "info").await? - before)
 }
 
 async fn write_rows(
@@ -123,15 +123,4 @@ async fn sizes(tx: &mut Transaction, name: &NamespacedName) -> Result<Vec<(Strin
         WHERE namespace = $1 AND name = $2";
     let statement = tx.choose(SQLITE, POSTGRES);
     Ok(select!(fetch_all, tx, statement, name))
-}
-
-/// Returns the stored bytes of all deprecated charts of the repository.
-pub(in crate::catalog) async fn total_size(tx: &mut Transaction, name: &NamespacedName) -> Result<i64, Error> {
-    const SQLITE: &str = "SELECT coalesce(sum(octet_length(info)), 0) FROM portolan_deprecated_charts
-        WHERE namespace = $1 AND name = $2";
-    const POSTGRES: &str = "SELECT CAST(coalesce(sum(pg_column_size(info)), 0) AS BIGINT)
-        FROM portolan_deprecated_charts WHERE namespace = $1 AND name = $2";
-    let statement = tx.choose(SQLITE, POSTGRES);
-    let (bytes,): (i64,) = select!(fetch_one, tx, statement, name);
-    Ok(bytes)
 }

@@ -283,27 +283,19 @@ async fn set_sequence(tx: &mut Transaction, sequence: &Sequence) -> Result<(), E
 
 /// Counts the bytes of all repositories as this engine stores them.
 async fn count_bytes(tx: &mut Transaction) -> Result<(), Error> {
-    const SQLITE: &str = "INSERT INTO portolan_stored_bytes (namespace, name, charts, files) SELECT namespace, name,
-        (SELECT coalesce(sum(octet_length(info)), 0) FROM charts WHERE repo_namespace = p.namespace AND repo_name = p.name)
-        + (SELECT coalesce(sum(octet_length(o.info)), 0) FROM portolan_deprecated_charts o
+    let size = tx.choose("octet_length", "pg_column_size");
+    let statement = AssertSqlSafe(format!(
+        "INSERT INTO portolan_stored_bytes (namespace, name, charts, files) SELECT namespace, name,
+        (SELECT coalesce(sum({size}(info)), 0) FROM charts WHERE repo_namespace = p.namespace AND repo_name = p.name)
+        + (SELECT coalesce(sum({size}(o.info)), 0) FROM portolan_deprecated_charts o
             WHERE o.namespace = p.namespace AND o.name = p.name),
-        (SELECT coalesce(sum(octet_length(info)), 0) FROM files WHERE repo_namespace = p.namespace AND repo_name = p.name)
-        + (SELECT coalesce(sum(octet_length(d.metadata)), 0) FROM portolan_chart_metadata d
+        (SELECT coalesce(sum({size}(info)), 0) FROM files WHERE repo_namespace = p.namespace AND repo_name = p.name)
+        + (SELECT coalesce(sum({size}(d.metadata)), 0) FROM portolan_chart_metadata d
             WHERE d.namespace = p.namespace AND d.name = p.name)
-        + (SELECT coalesce(sum(octet_length(s.svg) + octet_length(s.url)), 0) FROM portolan_svg_icons s
+        + (SELECT coalesce(sum({size}(s.svg) + {size}(s.url)), 0) FROM portolan_svg_icons s
             WHERE s.namespace = p.namespace AND s.name = p.name)
-        FROM portolan_repositories p";
-    const POSTGRES: &str = "INSERT INTO portolan_stored_bytes (namespace, name, charts, files) SELECT namespace, name,
-        (SELECT coalesce(sum(pg_column_size(info)), 0) FROM charts WHERE repo_namespace = p.namespace AND repo_name = p.name)
-        + (SELECT coalesce(sum(pg_column_size(o.info)), 0) FROM portolan_deprecated_charts o
-            WHERE o.namespace = p.namespace AND o.name = p.name),
-        (SELECT coalesce(sum(pg_column_size(info)), 0) FROM files WHERE repo_namespace = p.namespace AND repo_name = p.name)
-        + (SELECT coalesce(sum(pg_column_size(d.metadata)), 0) FROM portolan_chart_metadata d
-            WHERE d.namespace = p.namespace AND d.name = p.name)
-        + (SELECT coalesce(sum(pg_column_size(s.svg) + pg_column_size(s.url)), 0) FROM portolan_svg_icons s
-            WHERE s.namespace = p.namespace AND s.name = p.name)
-        FROM portolan_repositories p";
-    let statement = tx.choose(SQLITE, POSTGRES);
+        FROM portolan_repositories p"
+    ));
     on_engine!(tx.executor(), executor => { sqlx::query(statement).execute(executor).await?; });
     Ok(())
 }

@@ -4,7 +4,7 @@ use clap::Args;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client, ResourceExt,
-    api::{Patch, PatchParams},
+    api::{ObjectMeta, Patch, PatchParams},
     runtime::{conditions::is_crd_established, wait::await_condition},
 };
 
@@ -16,6 +16,7 @@ use crate::runtime::kube_client::call;
 
 /// The time for the API server to establish a definition; usually a second or two.
 const ESTABLISHED_TIMEOUT: Duration = Duration::from_secs(60);
+const VERSIONS: &str = "/f:spec/f:versions";
 
 /// Print or install the custom resource definitions
 #[derive(Args, Debug)]
@@ -86,20 +87,23 @@ async fn install(client: &Client, definition: &CustomResourceDefinition) -> Resu
         let existing = call(definitions.get_opt(&definition.name_any()))
             .await
             .map_err(|error| error.to_string())?;
-        if let Some(manager) = existing.as_ref().and_then(foreign_manager) {
+        if let Some(manager) = existing
+            .as_ref()
+            .and_then(|crd| foreign_manager(&crd.metadata, VERSIONS))
+        {
             return Ok(format!("left unchanged: managed by {manager}"));
         }
     }
     apply(client, definition).await.map(|()| "applied".to_owned())
 }
 
-/// Returns the manager of the versions of a definition, unless Portolan manages them.
-fn foreign_manager(definition: &CustomResourceDefinition) -> Option<String> {
-    let entries = definition.metadata.managed_fields.iter().flatten();
+/// Returns the manager of a field, unless Portolan manages it. `field` is a JSON pointer into the managed fields.
+pub fn foreign_manager(metadata: &ObjectMeta, field: &str) -> Option<String> {
+    let entries = metadata.managed_fields.iter().flatten();
     let managers: Vec<_> = entries
         .filter(|entry| {
             let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
-            fields.is_some_and(|fields| !fields["f:spec"]["f:versions"].is_null())
+            fields.is_some_and(|fields| fields.pointer(field).is_some())
         })
         .map(|entry| entry.manager.clone().unwrap_or_default())
         .collect();
@@ -182,6 +186,9 @@ mod tests {
         let status = ("kube-apiserver", json!({ "f:status": { "f:conditions": {} } }));
         let managers = managers.iter().map(|manager| (*manager, versions.clone()));
         let managers: Vec<_> = managers.chain([status]).collect();
-        assert_eq!(foreign_manager(&managed(&managers)).as_deref(), foreign);
+        assert_eq!(
+            foreign_manager(&managed(&managers).metadata, VERSIONS).as_deref(),
+            foreign
+        );
     }
 }

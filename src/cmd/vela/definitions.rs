@@ -15,12 +15,14 @@ use crate::api::oam::{
     ComponentDefinition, Definition, DefinitionStatus, PolicyDefinition, TraitDefinition, WorkflowStepDefinition,
 };
 use crate::cmd::flags::{OutputFormat, QueryFlags, cluster::ClusterFlags};
+use crate::cmd::install::crds::foreign_manager;
 use crate::cmd::output::cell;
 use crate::cmd::{Error, failed_to, output};
 use crate::controllers::FIELD_MANAGER;
 use crate::runtime::kube_client::{ApiError, call};
 
 const DESCRIPTION: &str = "definition.oam.dev/description";
+const SPEC: &str = "/f:spec";
 
 /// Install and list the definitions that Applications of KubeVela are rendered from
 #[derive(Args, Debug)]
@@ -111,7 +113,9 @@ impl Apply {
         let definitions: Api<DynamicObject> = Api::namespaced_with(client.clone(), &self.namespace, resource);
         let failed = |error| self.error(&display, error);
         let existing = call(definitions.get_opt(&name)).await.map_err(failed)?;
-        let manager = existing.as_ref().and_then(foreign_manager);
+        let manager = existing
+            .as_ref()
+            .and_then(|object| foreign_manager(&object.metadata, SPEC));
         if let Some(manager) = manager.filter(|_| !self.force) {
             return Ok(format!("{display}: left unchanged: managed by {manager}"));
         }
@@ -153,23 +157,6 @@ fn resource(document: &Value) -> Option<ApiResource> {
         "WorkflowStepDefinition" => Some(ApiResource::erase::<WorkflowStepDefinition>(&())),
         _ => None,
     }
-}
-
-/// Returns the manager of a definition's spec, unless Portolan manages it.
-fn foreign_manager(definition: &DynamicObject) -> Option<String> {
-    let entries = definition.metadata.managed_fields.iter().flatten();
-    let managers: Vec<String> = entries
-        .filter(|entry| {
-            let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
-            fields.is_some_and(|fields| !fields["f:spec"].is_null())
-        })
-        .map(|entry| entry.manager.clone().unwrap_or_default())
-        .collect();
-    if managers.iter().any(|manager| manager == FIELD_MANAGER) {
-        return None;
-    }
-    let manager = managers.into_iter().next();
-    Some(manager.unwrap_or_else(|| "an unknown manager".to_owned()))
 }
 
 #[derive(Debug, Serialize)]
@@ -269,6 +256,6 @@ mod tests {
             .collect();
         let definition = json!({ "metadata": { "managedFields": fields } });
         let definition: DynamicObject = serde_json::from_value(definition).unwrap();
-        assert_eq!(foreign_manager(&definition).as_deref(), foreign);
+        assert_eq!(foreign_manager(&definition.metadata, SPEC).as_deref(), foreign);
     }
 }

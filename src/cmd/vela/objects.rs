@@ -13,7 +13,7 @@ use crate::api::oam::{Application, ApplicationRevision, GROUP, ResourceTracker, 
 use crate::api::{Guarded, NamespacedName};
 use crate::cmd::{Error, failed_to};
 use crate::controllers::oam::revisions::names::revision_number;
-use crate::controllers::oam::trackers::{AppIdentity, Inventory, Tracker};
+use crate::controllers::oam::trackers::{AppIdentity, Inventory, Tracker, tracker_selector};
 use crate::runtime::kube_client::{ApiError, call};
 
 /// Objects per page of a list. Revisions and trackers have up to 1.5 MiB.
@@ -112,14 +112,7 @@ pub async fn revisions(client: &Client, name: &NamespacedName) -> Result<Vec<App
 /// Returns the trackers that are labeled with the name of an Application.
 pub async fn trackers(client: &Client, name: &NamespacedName) -> Result<Vec<ResourceTracker>, Error> {
     let trackers: Api<ResourceTracker> = Api::all(client.clone());
-    let selector = format!(
-        "{}={},{}={}",
-        labels::APP_NAME,
-        name.name,
-        labels::APP_NAMESPACE,
-        name.namespace
-    );
-    list_all(&trackers, &ListParams::default().labels(&selector))
+    list_all(&trackers, &ListParams::default().labels(&tracker_selector(name)))
         .await
         .map_err(failed_to(format!("list the ResourceTrackers of {name}")))
 }

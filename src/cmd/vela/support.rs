@@ -10,7 +10,6 @@ use kube::{Api, Client, ResourceExt};
 use super::diff::{self, Deployed, DeployedRevision};
 use super::objects;
 use super::render::definition_set::DefinitionSet;
-use super::render::live_definitions;
 use crate::api::NamespacedName;
 use crate::api::oam::{Application, ApplicationRevision, ResourceTracker, labels};
 use crate::cmd::{Error, failed_to};
@@ -121,7 +120,7 @@ impl<'a> Support<'a> {
         let latest = diff::read_latest(self.client, application).await?;
         let (namespace, shared) = (application.namespace().unwrap_or_default(), self.definition_namespace);
         let definitions = self.definitions(&namespace).await?;
-        let definitions = live_definitions(application, definitions, &namespace, shared);
+        let definitions = Definitions::live_for(application, definitions, &namespace, shared);
         match parse_deployed(application, definitions, latest) {
             Ok(parsed) => reasons.extend(unsupported_parts(&parsed)),
             Err(error) => errors.push(format!("cannot be parsed: {}", error.into_message())),

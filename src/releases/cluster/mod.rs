@@ -20,6 +20,7 @@ use crate::text::public_url;
 pub use declared::Declared;
 use flux::FluxObjects;
 use reader::Reader;
+pub(super) use stored::Storage;
 
 /// Releases that are read.
 pub const MAX_RELEASES: usize = 10_000;

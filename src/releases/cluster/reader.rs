@@ -3,7 +3,7 @@
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use kube::Client;
-use kube::api::{GetParams, ListParams};
+use kube::api::ListParams;
 use kube::core::Request;
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -126,7 +126,7 @@ impl<'a> Reader<'a> {
                 Some(_) => request.list_metadata(&parameters),
                 None => request.list(&parameters),
             };
-            let text = self.send(request).await?;
+            let text = send(self.client()?, request).await?;
             // Without serde's error, which may quote the content.
             let page: Page<'_> = serde_json::from_str(&text)
                 .map_err(|_| ApiError::bad_request("the list of objects can't be decoded".to_owned()))?;
@@ -145,23 +145,12 @@ impl<'a> Reader<'a> {
         Err(ApiError::bad_request(limit))
     }
 
-    /// Returns an object as JSON.
-    pub(super) async fn get(&self, collection: &Collection, namespace: &str, name: &str) -> Result<String, ApiError> {
-        let version = collection.versions.first().copied().unwrap_or_default();
-        let request = Request::new(collection.path(version, Some(namespace)));
-        self.send(request.get(name, &GetParams::default())).await
-    }
-
-    /// Unlike `Client::request`, logs no text that can't be decoded: it may be a Secret.
-    async fn send(
-        &self,
-        request: Result<axum::http::Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> Result<String, ApiError> {
+    /// Fails after the deadline.
+    pub(super) fn client(&self) -> Result<&Client, ApiError> {
         if Instant::now() >= self.deadline {
             return Err(ApiError::unavailable("not read in time; choose namespaces".to_owned()));
         }
-        let request = request.map_err(|error| ApiError::bad_request(error.to_string()))?;
-        call(self.client.request_text(request)).await
+        Ok(self.client)
     }
 
     pub(super) fn record_unreadable(&self, message: &str) {
@@ -189,4 +178,13 @@ impl<'a> Reader<'a> {
         }
         Ok(unreadable)
     }
+}
+
+/// Unlike `Client::request`, logs no text that can't be decoded: it may be a Secret.
+pub(super) async fn send(
+    client: &Client,
+    request: Result<axum::http::Request<Vec<u8>>, kube::core::request::Error>,
+) -> Result<String, ApiError> {
+    let request = request.map_err(|error| ApiError::bad_request(error.to_string()))?;
+    call(client.request_text(request)).await
 }

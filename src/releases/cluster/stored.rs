@@ -5,29 +5,64 @@ use std::collections::btree_map::Entry;
 use std::fmt::Display;
 
 use futures::{StreamExt, stream};
+use kube::Client;
+use kube::api::GetParams;
+use kube::core::Request;
 use serde::Deserialize;
 
 use super::DEPLOYED;
-use super::reader::{Collection, Reader};
+use super::reader::{Collection, Reader, send};
 use crate::api::NamespacedName;
 use crate::budget::interleave;
 use crate::releases::Release;
 use crate::releases::payload::{PayloadError, decode, decode_secret, name_and_revision};
+use crate::runtime::kube_client::ApiError;
 
-static SECRETS: Collection = Collection {
-    group: "",
-    versions: &["v1"],
-    plural: "secrets",
-};
-static CONFIG_MAPS: Collection = Collection {
-    group: "",
-    versions: &["v1"],
-    plural: "configmaps",
-};
 /// A release without a deployed revision is listed with the state of its last one.
 const UNFINISHED: &str = "owner=helm,status in (failed,pending-install,pending-upgrade,pending-rollback)";
 /// Objects that are read at once. Each has up to 1.5 MiB.
 const READS: usize = 8;
+
+/// Helm's two drivers. Others keep no objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Storage {
+    Secret,
+    ConfigMap,
+}
+
+impl Storage {
+    const fn collection(self) -> Collection {
+        Collection {
+            group: "",
+            versions: &["v1"],
+            plural: match self {
+                Self::Secret => "secrets",
+                Self::ConfigMap => "configmaps",
+            },
+        }
+    }
+
+    /// Returns the release of an object, or the reason why it has none.
+    pub async fn read(
+        self,
+        client: &Client,
+        object: &NamespacedName,
+    ) -> Result<Result<Release, PayloadError>, ApiError> {
+        let request = Request::new(self.collection().path("v1", Some(&object.namespace)));
+        let json = send(client, request.get(&object.name, &GetParams::default())).await?;
+        Ok(self.decode(&json, object))
+    }
+
+    /// Borrows the value from the response: the object is not decoded otherwise.
+    fn decode(self, json: &str, name: &NamespacedName) -> Result<Release, PayloadError> {
+        let object: Object<'_> = serde_json::from_str(json).map_err(|_| PayloadError::Missing)?;
+        let value = object.data.and_then(|data| data.release).ok_or(PayloadError::Missing)?;
+        match self {
+            Self::Secret => decode_secret(value, name),
+            Self::ConfigMap => decode(value.as_bytes(), name),
+        }
+    }
+}
 
 #[derive(Deserialize)]
 pub(super) struct Stored {
@@ -41,7 +76,7 @@ struct StoredMetadata {
 }
 
 struct Revision {
-    collection: &'static Collection,
+    storage: Storage,
     object: NamespacedName,
     number: u64,
     is_deployed: bool,
@@ -60,23 +95,24 @@ struct Data<'a> {
 }
 
 pub(super) async fn list(reader: &Reader<'_>, limit: usize) -> Vec<Release> {
+    let [of_secrets, of_config_maps] = [Storage::Secret, Storage::ConfigMap].map(Storage::collection);
     let (secrets, unfinished_secrets, config_maps, unfinished_config_maps) = tokio::join!(
-        reader.list::<Stored>(&SECRETS, Some(DEPLOYED)),
-        reader.list::<Stored>(&SECRETS, Some(UNFINISHED)),
-        reader.list::<Stored>(&CONFIG_MAPS, Some(DEPLOYED)),
-        reader.list::<Stored>(&CONFIG_MAPS, Some(UNFINISHED)),
+        reader.list::<Stored>(&of_secrets, Some(DEPLOYED)),
+        reader.list::<Stored>(&of_secrets, Some(UNFINISHED)),
+        reader.list::<Stored>(&of_config_maps, Some(DEPLOYED)),
+        reader.list::<Stored>(&of_config_maps, Some(UNFINISHED)),
     );
     let mut newest = Newest::default();
-    for (collection, objects, is_deployed) in [
-        (&SECRETS, secrets, true),
-        (&CONFIG_MAPS, config_maps, true),
-        (&SECRETS, unfinished_secrets, false),
-        (&CONFIG_MAPS, unfinished_config_maps, false),
+    for (storage, objects, is_deployed) in [
+        (Storage::Secret, secrets, true),
+        (Storage::ConfigMap, config_maps, true),
+        (Storage::Secret, unfinished_secrets, false),
+        (Storage::ConfigMap, unfinished_config_maps, false),
     ] {
         for Stored { metadata } in objects {
             let object = NamespacedName::new(metadata.namespace, metadata.name);
-            if !newest.add(collection, object.clone(), is_deployed) {
-                reader.record_unreadable(&describe(collection, &object, &PayloadError::Name));
+            if !newest.add(storage, object.clone(), is_deployed) {
+                reader.record_unreadable(&describe(storage, &object, &PayloadError::Name));
             }
         }
     }
@@ -105,13 +141,13 @@ struct Newest(BTreeMap<(String, String), Revision>);
 
 impl Newest {
     /// Returns false if the name of the object is none of Helm's. A deployed revision counts more than a later one.
-    fn add(&mut self, collection: &'static Collection, object: NamespacedName, is_deployed: bool) -> bool {
+    fn add(&mut self, storage: Storage, object: NamespacedName, is_deployed: bool) -> bool {
         let Some((name, number)) = name_and_revision(&object.name) else {
             return false;
         };
         let key = (object.namespace.clone(), name.to_owned());
         let revision = Revision {
-            collection,
+            storage,
             object,
             number,
             is_deployed,
@@ -131,27 +167,19 @@ impl Newest {
 }
 
 async fn read(reader: &Reader<'_>, revision: Revision) -> Option<Release> {
-    let Revision { collection, object, .. } = &revision;
-    let release = match reader.get(collection, &object.namespace, &object.name).await {
-        Ok(json) => decode_object(&json, &revision).map_err(|error| describe(collection, object, &error)),
+    let Revision { storage, object, .. } = revision;
+    let read = async { storage.read(reader.client()?, &object).await };
+    let message = match read.await {
+        Ok(Ok(release)) => return Some(release),
+        Ok(Err(error)) => describe(storage, &object, &error),
         // Uninstalled since it was listed.
         Err(error) if error.is_not_found() => return None,
-        Err(error) => Err(describe(collection, object, &error)),
+        Err(error) => describe(storage, &object, &error),
     };
-    release.map_err(|message| reader.record_unreadable(&message)).ok()
+    reader.record_unreadable(&message);
+    None
 }
 
-/// Borrows the value from the response: the object is not decoded otherwise.
-fn decode_object(json: &str, revision: &Revision) -> Result<Release, PayloadError> {
-    let object: Object<'_> = serde_json::from_str(json).map_err(|_| PayloadError::Missing)?;
-    let value = object.data.and_then(|data| data.release).ok_or(PayloadError::Missing)?;
-    if revision.collection.plural == SECRETS.plural {
-        decode_secret(value, &revision.object)
-    } else {
-        decode(value.as_bytes(), &revision.object)
-    }
-}
-
-fn describe(collection: &Collection, object: &NamespacedName, error: &dyn Display) -> String {
-    format!("{} {object}: {error}", collection.plural)
+fn describe(storage: Storage, object: &NamespacedName, error: &dyn Display) -> String {
+    format!("{} {object}: {error}", storage.collection().plural)
 }

@@ -17,33 +17,29 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Client;
 use kube::api::ObjectMeta;
-use kube::{Api, Client};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use declared::watch_declared;
-use objects::{ObjectKey, Objects, Storage, Version, is_small};
+use objects::{ObjectKey, Objects, Version, is_small};
 
-use super::Release;
-use super::cluster::{self, DEPLOYED, Declared, Limits, MAX_RELEASES};
+use super::cluster::{self, DEPLOYED, Declared, Limits, MAX_RELEASES, Storage};
+use super::{PayloadError, Release};
 use crate::api::NamespacedName;
 use crate::budget::interleave;
-use crate::runtime::kube_client::{ApiError, call};
+use crate::runtime::kube_client::ApiError;
 use crate::runtime::watch::{MetadataEvent, Scope, Selection, watch_metadata};
 use crate::text::sanitize;
 
-/// The key of a release in its object.
-const KEY: &str = "release";
 /// Between lists of objects that may not be watched.
 const POLL: Duration = Duration::from_secs(60);
 /// An upgrade changes two objects.
 const DEBOUNCE: Duration = Duration::from_millis(500);
-/// Reads at once. One holds an object of up to 1 MiB.
+/// Reads at once. One holds an object of up to 1.5 MiB.
 const READS: usize = 4;
-/// Time between lists of the objects of Flux and Argo CD, in units of the last one's duration.
-const IDLE_FACTOR: u32 = 9;
 /// Failed reads after which the others wait for the next attempt too: the API server may be away, or refuse all.
 const MAX_FAILURES: usize = 20;
 /// Before objects whose read failed are read again.
@@ -111,7 +107,12 @@ pub async fn watch_releases(client: Client, namespace: Option<String>, found: wa
     );
 }
 
-type Content = Result<Result<Release, String>, ApiError>;
+/// Sleeps nine times as long as the work took, at most a minute: a tenant who changes objects all the time causes little work.
+pub async fn idle_after(started: Instant) {
+    sleep((9 * started.elapsed()).min(Duration::from_secs(60))).await;
+}
+
+type Content = Result<Result<Release, PayloadError>, ApiError>;
 
 #[derive(Default)]
 struct Watched {
@@ -153,9 +154,8 @@ impl Watched {
                 continue;
             }
             has_failed = self.read_due(client).await;
-            let mut pause = Duration::ZERO;
-            if self.has_declared.swap(false, Ordering::SeqCst) {
-                let started = Instant::now();
+            let listed_at = self.has_declared.swap(false, Ordering::SeqCst).then(Instant::now);
+            if listed_at.is_some() {
                 match Declared::list(client, &scope, Limits::default()).await {
                     Ok(listed) => declared = listed,
                     Err(error) => {
@@ -164,11 +164,11 @@ impl Watched {
                         has_failed = true;
                     }
                 }
-                pause = IDLE_FACTOR * started.elapsed();
             }
             found.send_replace(self.found(&declared));
-            // A tenant who changes objects all the time causes few lists.
-            sleep(pause.min(POLL)).await;
+            if let Some(started) = listed_at {
+                idle_after(started).await;
+            }
         }
     }
 
@@ -193,9 +193,7 @@ impl Watched {
     /// Returns true if a read failed.
     async fn read_due(&self, client: &Client) -> bool {
         let due = self.objects.lock().due();
-        let due = due
-            .into_iter()
-            .map(|(key, version)| read_version(client, key, version).boxed());
+        let due = due.into_iter().map(|(key, version)| read(client, key, version).boxed());
         let due: Vec<BoxFuture<'_, _>> = due.collect();
         let mut reads = stream::iter(due).buffer_unordered(READS);
         let mut failures = 0;
@@ -204,7 +202,7 @@ impl Watched {
         {
             let mut objects = self.objects.lock();
             match content {
-                Ok(content) => objects.store(&key, version, content),
+                Ok(content) => objects.store(&key, version, content.map_err(|error| error.to_string())),
                 // The watch reports the end.
                 Err(error) if error.is_not_found() => {}
                 Err(error) => {
@@ -229,28 +227,8 @@ fn version(meta: &ObjectMeta) -> Version {
     }
 }
 
-async fn read_version(client: &Client, key: ObjectKey, version: Version) -> (ObjectKey, Version, Content) {
-    let content = read(client, &key).await;
+async fn read(client: &Client, key: ObjectKey, version: Version) -> (ObjectKey, Version, Content) {
+    let (object, storage) = &key;
+    let content = storage.read(client, object).await;
     (key, version, content)
-}
-
-/// Returns the release of an object, or the reason why it has none.
-async fn read(client: &Client, (object, storage): &ObjectKey) -> Content {
-    let NamespacedName { namespace, name } = object;
-    let payload = match storage {
-        Storage::Secret => {
-            let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
-            let data = call(secrets.get(name)).await?.data;
-            data.and_then(|mut data| data.remove(KEY)).map(|value| value.0)
-        }
-        Storage::ConfigMap => {
-            let config_maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
-            let data = call(config_maps.get(name)).await?.data;
-            data.and_then(|mut data| data.remove(KEY)).map(String::into_bytes)
-        }
-    };
-    Ok(match payload {
-        None => Err(format!("it has no key {KEY}")),
-        Some(payload) => super::decode(&payload, object).map_err(|error| error.to_string()),
-    })
 }

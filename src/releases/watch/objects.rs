@@ -6,17 +6,10 @@ use super::{Found, Unreadable};
 use crate::api::NamespacedName;
 use crate::budget::interleave;
 use crate::releases::Release;
-use crate::releases::cluster::{MAX_RELEASES, MAX_UNREADABLE};
+use crate::releases::cluster::{MAX_RELEASES, MAX_UNREADABLE, Storage};
 
 /// Bytes of the texts of one release.
 const MAX_RELEASE_BYTES: usize = 4096;
-
-/// Helm's two drivers. Others keep no objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Storage {
-    Secret,
-    ConfigMap,
-}
 
 pub(super) type ObjectKey = (NamespacedName, Storage);
 

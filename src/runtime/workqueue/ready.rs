@@ -171,33 +171,22 @@ impl<K: Item> ClassQueue<K> {
     }
 
     fn starved_namespaces(&self) -> usize {
-        let Self {
-            order,
-            limits,
-            processing,
-        } = self;
-        let is_starved =
-            |namespace: &&str| processing.count(namespace) == 0 && !processing.has_room(limits.as_ref(), namespace);
-        order.namespaces().into_iter().filter(is_starved).count()
+        let is_starved = |namespace: &&str| self.processing.count(namespace) == 0 && !self.has_room(namespace);
+        self.order.namespaces().into_iter().filter(is_starved).count()
     }
 
     fn can_take(&self) -> bool {
-        let Self {
-            order,
-            limits,
-            processing,
-        } = self;
-        order.can_pop(|namespace| processing.has_room(limits.as_ref(), namespace))
+        self.order.can_pop(|namespace| self.has_room(namespace))
+    }
+
+    fn has_room(&self, namespace: &str) -> bool {
+        self.processing.has_room(self.limits.as_ref(), namespace)
     }
 
     fn take(&mut self) -> Option<(Arc<K>, Priority)> {
-        let Self {
-            order,
-            limits,
-            processing,
-        } = self;
-        let (key, priority) = order.pop(|namespace| processing.has_room(limits.as_ref(), namespace))?;
-        processing.begin(key.namespace());
+        let has_room = |namespace: &str| self.processing.has_room(self.limits.as_ref(), namespace);
+        let (key, priority) = self.order.pop(has_room)?;
+        self.processing.begin(key.namespace());
         Some((key, priority))
     }
 }

@@ -212,11 +212,11 @@ async fn a_secret_that_is_no_release_is_named_and_hides_no_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_without_rights_gets_an_error_instead_of_an_empty_list() {
     let site = Site::new(On::Sqlite).await;
-    let token = control_plane().await.token_for(site.namespace(), "nobody").await;
-    let nobody = site.kubeconfig_of("nobody", json!({ "token": token }));
+    let token = control_plane().await.token_for(site.namespace(), "stranger").await;
+    let stranger = site.kubeconfig_of("stranger", json!({ "token": token }));
     let arguments = site.outdated(&["--fail-on=patch"]);
     // No request is sent to the server.
-    let failed = super::ask_with("http://127.0.0.1:1", &nobody, &arguments).await;
+    let failed = super::ask_with("http://127.0.0.1:1", &stranger, &arguments).await;
     let error = failed.failed(1);
     assert!(error.contains("Secrets") && !error.contains(&token), "{error}");
 }

@@ -94,9 +94,9 @@ async fn the_token_may_come_from_a_credential_plugin_a_file_or_the_environment()
         assert_eq!(asked.ok(), expected, "{name}");
     }
     let file = site.directory.write("token", format!("{token}\n"));
-    let nobody = site.kubeconfig_of("nobody", json!({}));
+    let stranger = site.kubeconfig_of("stranger", json!({}));
     let from_file = ["search", "--token-file", file.to_str().unwrap()];
-    assert_eq!(ask_with(&serving.url, &nobody, &from_file).await.ok(), expected);
+    assert_eq!(ask_with(&serving.url, &stranger, &from_file).await.ok(), expected);
     assert_eq!(search_with(&token, &serving.url).await.ok(), expected);
 }
 
@@ -112,8 +112,8 @@ async fn a_refused_caller_gets_one_line_without_the_token() {
     );
     assert_eq!(error.lines().count(), 1, "{error}");
 
-    let nobody = site.kubeconfig_of("nobody", json!({}));
-    let error = ask_with(&serving.url, &nobody, &["search"]).await.failed(1);
+    let stranger = site.kubeconfig_of("stranger", json!({}));
+    let error = ask_with(&serving.url, &stranger, &["search"]).await.failed(1);
     assert!(error.contains("set --token-file"), "{error}");
 
     let failing = json!({ "exec": {

@@ -1,6 +1,5 @@
 //! Needs of each controller in a cluster: custom resource definitions and rights.
 
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use kube::api::{Api, PostParams};
 use kube::{Client, Resource};
 
@@ -10,6 +9,7 @@ use crate::cmd::output::checks::{Checked, fine};
 use crate::cmd::run::ControllerName;
 use crate::controllers::oam::start::prerequisites::missing_crds;
 use crate::controllers::{application, apprepository, oam};
+use crate::runtime::kube_client::review::self_review;
 use crate::runtime::kube_client::{ApiError, call};
 
 struct Right {
@@ -204,21 +204,12 @@ async fn unserved<K: Resource<DynamicType = ()>>(client: &Client) -> Result<Vec<
 
 async fn may(client: &Client, right: &Right, namespace: Option<&str>) -> Result<bool, ApiError> {
     let (resource, subresource) = right.resource.split_once('/').unwrap_or((right.resource, ""));
-    let review = SelfSubjectAccessReview {
-        spec: SelfSubjectAccessReviewSpec {
-            resource_attributes: Some(ResourceAttributes {
-                verb: Some(right.verb.to_owned()),
-                group: Some(right.group.to_owned()),
-                resource: Some(resource.to_owned()),
-                subresource: Some(subresource.to_owned()),
-                name: Some(right.name.to_owned()),
-                namespace: namespace.map(str::to_owned),
-                ..ResourceAttributes::default()
-            }),
-            non_resource_attributes: None,
-        },
-        ..SelfSubjectAccessReview::default()
-    };
+    let mut review = self_review(right.verb, right.group, resource);
+    if let Some(attributes) = &mut review.spec.resource_attributes {
+        attributes.subresource = Some(subresource.to_owned());
+        attributes.name = Some(right.name.to_owned());
+        attributes.namespace = namespace.map(str::to_owned);
+    }
     let reviewed = call(Api::all(client.clone()).create(&PostParams::default(), &review)).await?;
     Ok(reviewed.status.is_some_and(|status| status.allowed))
 }

@@ -14,8 +14,8 @@ use crate::cmd::vela::manifests::ManifestObject;
 use crate::cmd::vela::objects;
 use crate::cmd::vela::render::definition_set::DefinitionSet;
 use crate::cmd::vela::render::plan::RenderPlan;
-use crate::cmd::vela::render::{first_revision, live_definitions, parse_supported};
-use crate::controllers::oam::parse::Parsed;
+use crate::cmd::vela::render::{first_revision, parse_supported};
+use crate::controllers::oam::parse::{Definitions, Parsed};
 use crate::controllers::oam::placement::service_key;
 use crate::controllers::oam::trackers::Inventory;
 use crate::runtime::kube_client::call;
@@ -79,7 +79,7 @@ impl DiffTarget {
                 .transpose()?,
             None => None,
         };
-        let definitions = live_definitions(&declared, definitions, &name.namespace, shared);
+        let definitions = Definitions::live_for(&declared, definitions, &name.namespace, shared);
         let Deployed {
             application,
             parsed,

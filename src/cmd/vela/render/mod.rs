@@ -13,14 +13,15 @@ use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 
 use super::{DEFINITION_NAMESPACE, manifests};
-use crate::api::oam::{Application, LatestRevision, labels};
+use crate::api::oam::{Application, LatestRevision};
 use crate::budget::ResourceMetrics;
 use crate::cmd::flags::non_empty;
 use crate::cmd::{Error, output};
 use crate::controllers::oam::parse::{
-    Definitions, Lookup, Parsed, parse, unsupported_application, unsupported_definitions, unsupported_overrides,
+    Definitions, Parsed, parse, unsupported_application, unsupported_definitions, unsupported_overrides,
 };
 use crate::controllers::oam::references::REF_OBJECTS;
+use crate::controllers::oam::render::release::context_version;
 use crate::controllers::oam::revisions::names::revision_name;
 use crate::cue::{self, Evaluator};
 use crate::text::sanitize;
@@ -28,8 +29,6 @@ pub use components::{RenderFailure, Renderer};
 use definition_set::DefinitionSet;
 use plan::RenderPlan;
 
-/// The version that templates see without a cluster.
-const MINOR_VERSION: u32 = 35;
 /// Built-in kinds without a namespace that Applications deploy.
 const CLUSTER_SCOPED: [&str; 9] = [
     "ClusterRole",
@@ -104,10 +103,10 @@ impl Render {
             ));
         }
         let evaluator = self.evaluator.evaluator();
-        let version = cluster_version("1", MINOR_VERSION, &format!("v1.{MINOR_VERSION}.0"));
+        let version = context_version(&json!({ "major": "1", "minor": "35", "gitVersion": "v1.35.0" }));
         for application in &applications {
             let namespace = application.namespace().unwrap_or_default();
-            let live = live_definitions(application, &definitions, &namespace, DEFINITION_NAMESPACE);
+            let live = Definitions::live_for(application, &definitions, &namespace, DEFINITION_NAMESPACE);
             let parsed = parse_supported(application, &live)?;
             let plan = RenderPlan::new(application, &parsed, &live, None)?;
             let first = first_revision(&application.name_any());
@@ -171,18 +170,6 @@ fn declared(document: Value, namespace: &str) -> Result<Application, Error> {
     Ok(application)
 }
 
-/// Returns the definitions for an Application, as the controller looks them up.
-pub fn live_definitions<'a>(
-    application: &Application,
-    definitions: &'a dyn Lookup,
-    namespace: &'a str,
-    definition_namespace: &'a str,
-) -> Definitions<'a> {
-    let auto_update = application.annotations().get(labels::AUTO_UPDATE);
-    let is_auto_update = auto_update.is_some_and(|value| value == "true");
-    Definitions::live(definitions, namespace, definition_namespace, is_auto_update)
-}
-
 /// Refuses what the controller does not support. Objects that components refer to are known to the controller only.
 pub fn parse_supported(application: &Application, definitions: &Definitions<'_>) -> Result<Parsed, Error> {
     let failed = |message: String| Error::Failed(format!("Application {}: {message}", application.name_any()));
@@ -213,8 +200,4 @@ pub fn first_revision(application: &str) -> LatestRevision {
         revision: 1,
         revision_hash: String::new(),
     }
-}
-
-fn cluster_version(major: &str, minor: u32, git_version: &str) -> Value {
-    json!({ "major": major, "minor": minor, "gitVersion": git_version, "platform": "" })
 }

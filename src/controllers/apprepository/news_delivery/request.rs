@@ -71,7 +71,7 @@ pub async fn send(fetcher: &Fetcher, sink: &Sink, namespace: &str, body: Body) -
     match sent.await {
         Ok(head) => check(head, &host),
         Err(error) => {
-            let mut failure = Failure::transient(error.reason(), message(&error, &host));
+            let mut failure = Failure::transient(error.reason(), error.message_without_path(&host));
             failure.retry_after = error.retry_after();
             Err(failure)
         }
@@ -131,23 +131,6 @@ fn check(head: ResponseHead, host: &str) -> Result<(), Failure> {
     })
 }
 
-/// Returns the message of an error without path and query, which may be secrets.
-fn message(error: &FetchError, host: &str) -> String {
-    match error {
-        FetchError::AddressRefused { .. }
-        | FetchError::Dns { .. }
-        | FetchError::Connect { .. }
-        | FetchError::Handshake { .. }
-        | FetchError::ConnectionLost { .. }
-        | FetchError::BackingOff { .. }
-        | FetchError::Client(_) => error.to_string(),
-        FetchError::Untrusted { host, detail } => format!("the certificate of {host} is not trusted: {detail}"),
-        FetchError::Timeout { limit, .. } => format!("no response from {host} within {}s", limit.as_secs()),
-        FetchError::InvalidCredentials => format!("the user information of the URL of {host} is not valid"),
-        _ => format!("the request to {host} failed: {}", error.reason()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -180,33 +163,5 @@ mod tests {
             retry_after: None,
         };
         assert_eq!(check(head, "example.com").err().map(|failure| failure.kind), expected);
-    }
-
-    #[test]
-    fn messages_do_not_contain_the_path_of_a_url() {
-        let limit = TIMEOUT;
-        let url = "https://example.com/secret".to_owned();
-        let errors = [
-            FetchError::Timeout {
-                url: url.clone(),
-                limit,
-            },
-            FetchError::BadRedirect {
-                url: url.clone(),
-                problem: String::new(),
-            },
-            FetchError::Interrupted {
-                url,
-                bytes: 0,
-                detail: String::new(),
-            },
-        ];
-        for error in errors {
-            let message = message(&error, "example.com");
-            assert!(
-                message.contains("example.com") && !message.contains("secret"),
-                "{message}"
-            );
-        }
     }
 }

@@ -25,23 +25,18 @@ mod tests;
 
 use std::sync::Arc;
 
-use kube::Client;
-use tokio_util::sync::CancellationToken;
-
 pub use cached::{DefinitionBudgets, LoadError};
 pub use caches::DefinitionCaches;
 pub use decide::{Naming, NamingError, naming};
 pub use event_handler::enqueue_all;
 pub use kinds::{ChangedKind, DefinitionChange, RecordedKind};
 pub use loaded::{Loaded, LoadedLookup, Missing};
-pub use reconciler::{DefinitionSettings, IsInUse};
+pub use reconciler::{DefinitionParts, DefinitionSettings, IsInUse};
 pub use record::is_recorded_in;
 
 use reconciler::DefinitionReconciler;
 
 use crate::api::oam::{ComponentDefinition, DefinitionKind, PolicyDefinition, TraitDefinition, WorkflowStepDefinition};
-use crate::budget::Budgets;
-use crate::cue::Evaluator;
 use crate::runtime::controller::{Class, Reconcile};
 
 /// Returns the class of the objects of a kind in the work queue.
@@ -56,30 +51,14 @@ pub const fn class(kind: DefinitionKind) -> &'static str {
 }
 
 /// Returns the classes that record revisions of definitions. They write, so they run on the leader only.
-pub fn classes(
-    client: &Client,
-    budgets: &Budgets,
-    caches: &DefinitionCaches,
-    settings: &DefinitionSettings,
-    is_in_use: &IsInUse,
-    evaluator: &Evaluator,
-    stopping: &CancellationToken,
-) -> Vec<Class> {
+pub fn classes(parts: &DefinitionParts) -> Vec<Class> {
     DefinitionKind::ALL
         .map(|kind| {
             let reconciler: Arc<dyn Reconcile> = match kind {
-                DefinitionKind::Component => Arc::new(DefinitionReconciler::<ComponentDefinition>::new(
-                    client, budgets, caches, settings, is_in_use, evaluator, stopping,
-                )),
-                DefinitionKind::Trait => Arc::new(DefinitionReconciler::<TraitDefinition>::new(
-                    client, budgets, caches, settings, is_in_use, evaluator, stopping,
-                )),
-                DefinitionKind::Policy => Arc::new(DefinitionReconciler::<PolicyDefinition>::new(
-                    client, budgets, caches, settings, is_in_use, evaluator, stopping,
-                )),
-                DefinitionKind::WorkflowStep => Arc::new(DefinitionReconciler::<WorkflowStepDefinition>::new(
-                    client, budgets, caches, settings, is_in_use, evaluator, stopping,
-                )),
+                DefinitionKind::Component => Arc::new(DefinitionReconciler::<ComponentDefinition>::new(parts)),
+                DefinitionKind::Trait => Arc::new(DefinitionReconciler::<TraitDefinition>::new(parts)),
+                DefinitionKind::Policy => Arc::new(DefinitionReconciler::<PolicyDefinition>::new(parts)),
+                DefinitionKind::WorkflowStep => Arc::new(DefinitionReconciler::<WorkflowStepDefinition>::new(parts)),
             };
             Class {
                 name: class(kind),

@@ -74,34 +74,40 @@ impl DefinitionSettings {
     }
 }
 
+/// The parts that the reconcilers of all kinds share.
+#[derive(Clone)]
+pub struct DefinitionParts {
+    pub client: Client,
+    pub budgets: Budgets,
+    pub caches: DefinitionCaches,
+    pub settings: DefinitionSettings,
+    pub is_in_use: IsInUse,
+    pub evaluator: Evaluator,
+    pub stopping: CancellationToken,
+}
+
 pub(super) struct DefinitionReconciler<D> {
-    client: Client,
-    budgets: Budgets,
-    caches: DefinitionCaches,
+    parts: DefinitionParts,
     recorder: Recorder,
-    settings: DefinitionSettings,
-    is_in_use: IsInUse,
-    evaluator: Evaluator,
-    stopping: CancellationToken,
     kind: PhantomData<fn() -> D>,
 }
 
 impl<D: ReconciledKind> Reconcile for DefinitionReconciler<D> {
     fn reconcile<'a>(&'a self, key: &'a Key, _priority: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
         async move {
-            if self.stopping.is_cancelled() {
+            if self.parts.stopping.is_cancelled() {
                 return Ok(Action::Done);
             }
             let synced = async {
                 tokio::join!(
-                    D::cache(&self.caches).wait_until_synced(),
-                    self.caches.revisions.wait_until_synced()
+                    D::cache(&self.parts.caches).wait_until_synced(),
+                    self.parts.caches.revisions.wait_until_synced()
                 )
             };
             if timeout(SYNC_WAIT, synced).await.is_err() {
                 return Ok(Action::requeue_after(SYNC_WAIT));
             }
-            let Some(cached) = D::cache(&self.caches).find(&key.name.namespace, &key.name.name) else {
+            let Some(cached) = D::cache(&self.parts.caches).find(&key.name.namespace, &key.name.name) else {
                 // Deleted, or undecodable.
                 return Ok(Action::Done);
             };
@@ -109,7 +115,7 @@ impl<D: ReconciledKind> Reconcile for DefinitionReconciler<D> {
                 .memory(&key.name.namespace, &cached)
                 .await
                 .map_err(|error| ReconcileError::transient(error.to_string(), BACKOFF))?;
-            let loaded = match cached.load(&self.client, &self.budgets).await {
+            let loaded = match cached.load(&self.parts.client, &self.parts.budgets).await {
                 Ok(loaded) => loaded,
                 Err(LoadError::Invalid { error, .. }) => return Err(unusable(&error)),
                 Err(error) => return Err(ReconcileError::transient(error.to_string(), BACKOFF)),
@@ -127,34 +133,20 @@ impl<D: ReconciledKind> Reconcile for DefinitionReconciler<D> {
 }
 
 impl<D: ReconciledKind> DefinitionReconciler<D> {
-    pub(super) fn new(
-        client: &Client,
-        budgets: &Budgets,
-        caches: &DefinitionCaches,
-        settings: &DefinitionSettings,
-        is_in_use: &IsInUse,
-        evaluator: &Evaluator,
-        stopping: &CancellationToken,
-    ) -> Self {
+    pub(super) fn new(parts: &DefinitionParts) -> Self {
         Self {
-            client: client.clone(),
-            budgets: budgets.clone(),
-            caches: caches.clone(),
+            parts: parts.clone(),
             recorder: Recorder {
-                client: client.clone(),
-                budgets: budgets.clone(),
-                caches: caches.clone(),
+                client: parts.client.clone(),
+                budgets: parts.budgets.clone(),
+                caches: parts.caches.clone(),
             },
-            settings: settings.clone(),
-            is_in_use: Arc::clone(is_in_use),
-            evaluator: evaluator.clone(),
-            stopping: stopping.clone(),
             kind: PhantomData,
         }
     }
 
     fn is_reconciled(&self, definition: &D) -> bool {
-        definition.meta().deletion_timestamp.is_none() && self.settings.is_ours(definition)
+        definition.meta().deletion_timestamp.is_none() && self.parts.settings.is_ours(definition)
     }
 
     async fn apply(&self, definition: &D) -> Result<Action, ReconcileError> {
@@ -193,7 +185,8 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
         let name = definition.name_any();
         let report = |message: &str| format!("cannot store capability {name} in ConfigMap: {message}");
         // First, because the status tells that this revision needs no more work.
-        let (patch, result) = match schema::store(&self.client, &self.evaluator, definition, current).await {
+        let (patch, result) = match schema::store(&self.parts.client, &self.parts.evaluator, definition, current).await
+        {
             Ok(()) => (Some(status::recorded(definition, &current.latest, schema)), Ok(false)),
             Err(NotStored::Transient(message)) => {
                 // The revision is recorded, however often the schema fails. Later causes are logged only.
@@ -226,7 +219,7 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
         if bytes <= SMALL_BYTES {
             return Ok(None);
         }
-        self.budgets.memory(namespace, bytes).await.map(Some)
+        self.parts.budgets.memory(namespace, bytes).await.map(Some)
     }
 
     async fn fail(&self, definition: &D, failure: DefinitionFailure) -> Result<Action, ReconcileError> {
@@ -254,11 +247,11 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
 
     /// Applies a merge patch to the status. Returns what to do if the definition has changed meanwhile.
     async fn write_status(&self, definition: &D, patch: &Value) -> Result<Option<Action>, ReconcileError> {
-        let api: Api<Raw<D>> = Api::namespaced(self.client.clone(), &definition.namespace().unwrap_or_default());
+        let api: Api<Raw<D>> = Api::namespaced(self.parts.client.clone(), &definition.namespace().unwrap_or_default());
         let (name, parameters) = (definition.name_any(), PatchParams::apply(FIELD_MANAGER));
         match call(api.patch_status(&name, &parameters, &Patch::Merge(patch))).await {
             Ok(written) => {
-                self.caches.assume(D::cache(&self.caches), written);
+                self.parts.caches.assume(D::cache(&self.parts.caches), written);
                 Ok(None)
             }
             // Its event will follow.
@@ -282,10 +275,10 @@ impl<D: ReconciledKind> DefinitionReconciler<D> {
                 is_current: revision.name == latest.name,
             })
             .collect();
-        let is_in_use = |name: &str| name == latest.name || (self.is_in_use)(D::DEFINITION, name);
-        let expendable = expendable(&recorded, is_in_use, self.settings.revision_limit);
+        let is_in_use = |name: &str| name == latest.name || (self.parts.is_in_use)(D::DEFINITION, name);
+        let expendable = expendable(&recorded, is_in_use, self.parts.settings.revision_limit);
         let namespace = definition.namespace().unwrap_or_default();
-        let api: Api<DefinitionRevision> = Api::namespaced(self.client.clone(), &namespace);
+        let api: Api<DefinitionRevision> = Api::namespaced(self.parts.client.clone(), &namespace);
         let (batch, rest) = expendable.split_at(expendable.len().min(MAX_DELETIONS));
         for name in batch {
             let revision = revisions.iter().find(|revision| revision.name_any() == *name);

@@ -7,8 +7,8 @@ use semver::Version;
 use super::lookup::Lookup;
 use super::type_name::{InvalidType, TypeName};
 use crate::api::oam::{
-    ApplicationRevisionSpec, ComponentDefinition, Definition, DefinitionKind, DefinitionRevision, PolicyDefinition,
-    StatusTemplates, TraitDefinition, WorkflowStepDefinition, WorkloadDefinition,
+    Application, ApplicationRevisionSpec, ComponentDefinition, Definition, DefinitionKind, DefinitionRevision,
+    PolicyDefinition, StatusTemplates, TraitDefinition, WorkflowStepDefinition, WorkloadDefinition, labels,
 };
 
 /// Sources of definitions, in order: a revision, the namespace of the application, and the definition namespace.
@@ -103,6 +103,19 @@ impl<'a> Definitions<'a> {
             namespaces: [namespace, definition_namespace],
             auto_update,
         }
+    }
+
+    /// Same as [`Self::live`] for an Application, whose annotation may ask for later revisions of its definitions.
+    #[must_use]
+    pub fn live_for(
+        app: &Application,
+        lookup: &'a dyn Lookup,
+        namespace: &'a str,
+        definition_namespace: &'a str,
+    ) -> Self {
+        let auto_update = app.annotations().get(labels::AUTO_UPDATE);
+        let auto_update = auto_update.is_some_and(|value| value == "true");
+        Self::live(lookup, namespace, definition_namespace, auto_update)
     }
 
     /// Definitions of a revision, then of the cluster.

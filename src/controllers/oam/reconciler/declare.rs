@@ -6,7 +6,7 @@ use super::env::Env;
 use super::failure::{Failure, FailureKind, Stop};
 use super::observed::Observed;
 use super::revise::{Revision, application_of};
-use crate::api::oam::{Component, labels};
+use crate::api::oam::Component;
 use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::parse::{Definitions, Parsed, parse, strict_violations};
 use crate::controllers::oam::revisions::{is_record_of, is_release_of};
@@ -21,11 +21,9 @@ pub(super) async fn declare(env: &Env<'_>, observed: &Observed, latest: Option<&
             parse(&application_of(release), &Definitions::frozen(&name, &release.contents))
         }
         None => {
-            let auto_update = app.annotations().get(labels::AUTO_UPDATE);
-            let auto_update = auto_update.is_some_and(|value| value == "true");
             let (namespace, shared) = (&env.name.namespace, &env.options().definition_namespace);
             let parsed = env.with_definitions(|lookup| {
-                let definitions = Definitions::live(lookup, namespace, shared, auto_update);
+                let definitions = Definitions::live_for(app, lookup, namespace, shared);
                 match (parse(app, &definitions), latest) {
                     // What runs is kept, although a definition was deleted since.
                     (Err(_), Some(latest)) if is_record_of(&latest.object, &latest.contents, app) => {

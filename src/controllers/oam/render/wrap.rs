@@ -91,13 +91,7 @@ pub fn trait_source(
 #[must_use]
 pub fn status(scan: &Scan, field: &str, properties: Option<&Value>, context: &Context) -> CueSource {
     let mut source = CueSource::from(scan.imports.as_str());
-    push_hidden(
-        &mut source,
-        TEMPLATE,
-        &scan.body,
-        &status_suffix(scan, properties, context),
-        None,
-    );
+    push_status(&mut source, scan, properties, context);
     source.push_str(&format!("\"{field}\": {TEMPLATE}.{field}\n"));
     source
 }
@@ -107,13 +101,7 @@ pub fn status(scan: &Scan, field: &str, properties: Option<&Value>, context: &Co
 pub fn details(scan: &Scan, properties: Option<&Value>, context: &Context) -> CueSource {
     let mut source = CueSource::from(scan.imports.as_str());
     source.push_str("import velaJSON \"encoding/json\"\n");
-    push_hidden(
-        &mut source,
-        TEMPLATE,
-        &scan.body,
-        &status_suffix(scan, properties, context),
-        None,
-    );
+    push_status(&mut source, scan, properties, context);
     source.push_str(&format!(
         "\"{LABELS}\": [for k, v in {TEMPLATE} {{k}}]\n\
          \"{VALUES}\": {{for k, v in {TEMPLATE} if k != \"context\" && k != \"parameter\" \
@@ -163,10 +151,11 @@ fn declaration(scan: &Scan) -> String {
     }
 }
 
-fn status_suffix(scan: &Scan, properties: Option<&Value>, context: &Context) -> String {
+fn push_status(source: &mut CueSource, scan: &Scan, properties: Option<&Value>, context: &Context) {
     let parameter = properties.map_or_else(|| "{}".to_owned(), Value::to_string);
     let context = self::context(scan, context, None);
-    format!("parameter: {parameter}\ncontext: {context}\n")
+    let suffix = format!("parameter: {parameter}\ncontext: {context}\n");
+    push_hidden(source, TEMPLATE, &scan.body, &suffix, None);
 }
 
 /// Returns the imports of a template without packages that CUE does not have.

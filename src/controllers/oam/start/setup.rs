@@ -17,7 +17,9 @@ use crate::controllers::oam::cache::{CacheEventHandler, Caches, key};
 use crate::controllers::oam::clusters::{ClusterSettings, JoinedClusters};
 use crate::controllers::oam::collect::Collector;
 use crate::controllers::oam::compression::CrdCheck;
-use crate::controllers::oam::definitions::{self, ChangedKind, DefinitionBudgets, DefinitionCaches, IsInUse};
+use crate::controllers::oam::definitions::{
+    self, ChangedKind, DefinitionBudgets, DefinitionCaches, DefinitionParts, IsInUse,
+};
 use crate::controllers::oam::dispatch::fights::Fights;
 use crate::controllers::oam::functions::http::HttpRequests;
 use crate::controllers::oam::functions::logs::StepLogs;
@@ -265,15 +267,15 @@ fn classes(reconciler: &Arc<Reconciler>) -> Vec<Class> {
     }];
     let ownership = &reconciler.ownership;
     if ownership.can_be_primary() {
-        let definitions = definitions::classes(
-            &reconciler.client,
-            &reconciler.budgets,
-            &reconciler.definitions,
-            &definitions::DefinitionSettings::from(&reconciler.options),
-            &is_revision_in_use(&reconciler.caches, ownership.has_partial_lists()),
-            &reconciler.evaluator,
-            &reconciler.stopping,
-        );
+        let definitions = definitions::classes(&DefinitionParts {
+            client: reconciler.client.clone(),
+            budgets: reconciler.budgets.clone(),
+            caches: reconciler.definitions.clone(),
+            settings: (&reconciler.options).into(),
+            is_in_use: is_revision_in_use(&reconciler.caches, ownership.has_partial_lists()),
+            evaluator: reconciler.evaluator.clone(),
+            stopping: reconciler.stopping.clone(),
+        });
         // Definitions are few, and belong to no Application.
         let of_primary = |class: Class| Class {
             reconciler: ownership.filter_primary(class.reconciler),

@@ -5,7 +5,9 @@ use kube::core::ObjectMeta;
 use super::encoding::Encoded;
 use super::inventory::{AppIdentity, TrackerType};
 use super::names;
-use crate::api::oam::{ResourceTracker, ResourceTrackerSpec, labels};
+use crate::api::NamespacedName;
+use crate::api::oam::labels::{self, APP_NAME, APP_NAMESPACE};
+use crate::api::oam::{ResourceTracker, ResourceTrackerSpec};
 
 /// Returns a tracker of an application with these objects. `shard` is the application's label of its controller.
 #[must_use]
@@ -24,8 +26,8 @@ pub fn create(
         TrackerType::ComponentRevision => names::component_revision(&app.name),
     };
     let labels = [
-        (labels::APP_NAME, Some(app.name.name.as_str())),
-        (labels::APP_NAMESPACE, Some(app.name.namespace.as_str())),
+        (APP_NAME, Some(app.name.name.as_str())),
+        (APP_NAMESPACE, Some(app.name.namespace.as_str())),
         (labels::APP_UID, Some(app.uid.as_str())),
         (labels::APP_REVISION, revision),
         (labels::SHARD_ID, shard),
@@ -50,4 +52,10 @@ pub fn create(
         },
         status: None,
     }
+}
+
+/// Returns the selector of the trackers that are labeled with the name of an Application.
+#[must_use]
+pub fn tracker_selector(NamespacedName { namespace, name }: &NamespacedName) -> String {
+    format!("{APP_NAME}={name},{APP_NAMESPACE}={namespace}")
 }

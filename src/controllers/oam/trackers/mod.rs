@@ -15,7 +15,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-pub use create::create;
+pub use create::{create, tracker_selector};
 pub use encoding::{EncodeError, Encoded, TrackerDecodeError, decode, decoded_bytes, encode, pack};
 pub use entry::{EntryKey, LOCAL, ResourceKey, cluster_name, display_name, is_local};
 pub use guard::{Refusal, check_mark};

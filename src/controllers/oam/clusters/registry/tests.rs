@@ -47,8 +47,7 @@ async fn clusters_are_listed_by_name_and_only_their_metadata_is_read() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_connected_when_it_is_used() {
-    let mut site = Site::listed();
-    site.store(secret("prod", "hunter2", "1"));
+    let mut site = Site::joined();
     site.store(secret("test", "hunter2", "1"));
     assert_eq!(
         site.clusters.counts(),
@@ -82,8 +81,7 @@ async fn a_cluster_is_connected_when_it_is_used() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_fails_is_probed_ever_more_rarely_and_keeps_its_connection() {
-    let mut site = Site::listed();
-    site.store(secret("prod", "hunter2", "1"));
+    let mut site = Site::joined();
     let connection = site.up("prod").await;
     get_pod(&connection).await.unwrap();
     site.set(Mode::Refusing);
@@ -112,8 +110,7 @@ async fn a_cluster_that_fails_is_probed_ever_more_rarely_and_keeps_its_connectio
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_answers_only_probes_is_asked_ever_more_rarely() {
-    let mut site = Site::listed();
-    site.store(secret("prod", "hunter2", "1"));
+    let mut site = Site::joined();
     site.set(Mode::ProbesOnly);
     let mut connection = site.up("prod").await;
     let mut last = Duration::ZERO;
@@ -138,8 +135,7 @@ async fn a_cluster_that_answers_only_probes_is_asked_ever_more_rarely() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rare_request_without_a_response_is_no_outage() {
-    let mut site = Site::listed();
-    site.store(secret("prod", "hunter2", "1"));
+    let mut site = Site::joined();
     let connection = site.up("prod").await;
     get_pod(&connection).await.unwrap();
     sleep(Duration::from_secs(60)).await;
@@ -159,8 +155,7 @@ async fn a_rare_request_without_a_response_is_no_outage() {
 
 #[tokio::test(start_paused = true)]
 async fn half_open_a_cluster_gets_one_request() {
-    let mut site = Site::listed();
-    site.store(secret("prod", "hunter2", "1"));
+    let mut site = Site::joined();
     site.set(Mode::ProbesOnly);
     let connection = site.up("prod").await;
     get_pod(&connection).await.unwrap_err();
@@ -179,8 +174,7 @@ async fn half_open_a_cluster_gets_one_request() {
 
 #[tokio::test(start_paused = true)]
 async fn only_another_credential_makes_another_connection() {
-    let mut site = Site::listed();
-    site.store(secret("prod", "hunter2", "1"));
+    let mut site = Site::joined();
     let connection = site.up("prod").await;
     site.changes();
     site.store(secret("prod", "hunter2", "2"));
@@ -236,21 +230,21 @@ async fn a_cluster_is_named_that_may_be_the_own_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_whose_review_fails_is_not_used_without_impersonation() {
-    let mut site = Site::listed();
-    site.set(Mode::WithoutReviews);
-    site.store(secret("prod", "hunter2", "1"));
-    site.tried("prod").await;
-    assert!(matches!(site.error("prod"), ClusterError::Unreachable { problem, .. } if problem.contains("500")));
-    site.set(Mode::Up);
-    assert_eq!(site.up("prod").await.can_impersonate, IdentityKinds::ALL);
+async fn a_cluster_whose_review_fails_or_that_does_not_accept_the_credential_is_not_used() {
+    for (mode, why) in [(Mode::WithoutReviews, "500"), (Mode::Unauthorized, "renew it")] {
+        let mut site = Site::joined();
+        site.set(mode);
+        site.tried("prod").await;
+        assert!(matches!(site.error("prod"), ClusterError::Unreachable { problem, .. } if problem.contains(why)));
+        site.set(Mode::Up);
+        assert_eq!(site.up("prod").await.can_impersonate, IdentityKinds::ALL);
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_right_to_impersonate_is_noticed_when_it_is_granted_later() {
-    let mut site = Site::listed();
+    let mut site = Site::joined();
     site.set(Mode::WithoutImpersonation);
-    site.store(secret("prod", "hunter2", "1"));
     let connection = site.up("prod").await;
     assert_eq!(connection.can_impersonate, IdentityKinds::NONE);
     site.changes();
@@ -265,20 +259,8 @@ async fn the_right_to_impersonate_is_noticed_when_it_is_granted_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_credential_that_is_not_accepted_makes_no_connection() {
-    let mut site = Site::listed();
-    site.set(Mode::Unauthorized);
-    site.store(secret("prod", "hunter2", "1"));
-    site.tried("prod").await;
-    assert!(matches!(site.error("prod"), ClusterError::Unreachable { problem, .. } if problem.contains("renew it")));
-    site.set(Mode::Up);
-    site.up("prod").await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn another_credential_is_reported_before_it_is_connected() {
-    let mut site = Site::listed();
-    site.store(secret("prod", "hunter2", "1"));
+    let mut site = Site::joined();
     site.up("prod").await;
     site.changes();
     site.set(Mode::Hanging);
@@ -289,9 +271,8 @@ async fn another_credential_is_reported_before_it_is_connected() {
 
 #[tokio::test(start_paused = true)]
 async fn a_monitor_that_panicked_is_started_again() {
-    let mut site = Site::listed();
+    let mut site = Site::joined();
     site.set(Mode::Panicking);
-    site.store(secret("prod", "hunter2", "1"));
     let connecting = site.error("prod");
     assert!(matches!(connecting, ClusterError::Connecting { .. }));
     let has_panicked = async {
@@ -330,8 +311,7 @@ async fn a_removed_secret_and_the_end_of_the_registry_end_its_monitor() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_with_the_first_attempts_or_after_its_limit() {
-    let site = Site::listed();
-    site.store(secret("prod", "hunter2", "1"));
+    let site = Site::joined();
     site.set(Mode::Refusing);
     let start = Instant::now();
     site.tried("prod").await;
@@ -348,8 +328,7 @@ async fn a_wait_ends_with_the_first_attempts_or_after_its_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_gone_with_its_secret() {
-    let site = Site::listed();
-    site.store(secret("prod", "hunter2", "1"));
+    let site = Site::joined();
     for (name, is_gone) in [
         ("prod", false),
         ("local", false),
@@ -372,8 +351,7 @@ async fn a_secret_with_the_name_local_is_ignored_with_one_warning() {
 
 #[tokio::test(start_paused = true)]
 async fn too_many_clusters_are_not_listed_and_those_in_use_go_on() {
-    let mut site = Site::listed();
-    site.store(secret("prod", "hunter2", "1"));
+    let mut site = Site::joined();
     site.up("prod").await;
     for number in 0..MAX_CLUSTERS {
         site.store(secret(&format!("cluster-{number}"), "hunter2", "1"));

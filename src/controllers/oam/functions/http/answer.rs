@@ -3,7 +3,7 @@
 use reqwest::header::HeaderMap;
 use serde_json::{Map, Value, json};
 
-use super::{MAX_BODY, MAX_TIMEOUT};
+use super::MAX_TIMEOUT;
 use crate::http::{Exchanged, FetchError};
 
 /// Of headers and trailers together.
@@ -54,37 +54,16 @@ fn canonical(name: &str) -> String {
     name.chars().map(upper).collect()
 }
 
-/// Returns the message of an error. It names the host: path and query may be secrets, as in webhooks.
+/// Returns the message of an error, with the parameter that mends it. It names the host only.
 pub(super) fn message(error: &FetchError, host: &str) -> String {
+    let message = error.message_without_path(host);
     match error {
-        FetchError::AddressRefused { .. }
-        | FetchError::Dns { .. }
-        | FetchError::Connect { .. }
-        | FetchError::Handshake { .. }
-        | FetchError::ConnectionLost { .. }
-        | FetchError::BackingOff { .. }
-        | FetchError::Client(_) => error.to_string(),
-        FetchError::Untrusted { host, detail } => {
-            format!(
-                "the certificate of {host} is not trusted: {detail}; set tls_config for a private certificate authority"
-            )
-        }
+        FetchError::Untrusted { .. } => format!("{message}; set tls_config for a private certificate authority"),
         FetchError::InvalidCa(problem) => {
             format!("ca.crt of the Secret in tls_config is not a certificate: it {problem}")
         }
-        FetchError::InvalidCredentials => "the user information of $params.url is not valid".to_owned(),
-        FetchError::Timeout { limit, .. } => format!(
-            "no complete response from {host} within {}s; set request.timeout, at most {}s",
-            limit.as_secs_f64(),
-            MAX_TIMEOUT.as_secs()
-        ),
-        FetchError::TooLarge { .. } => format!("the response of {host} is larger than {MAX_BODY} bytes"),
-        FetchError::TooManyRedirects { limit, .. } => format!("{host} redirects more than {limit} times"),
-        FetchError::BadRedirect { problem, .. } => format!("invalid redirect from {host}: {problem}"),
-        FetchError::Interrupted { bytes, detail, .. } => {
-            format!("the response of {host} ended after {bytes} bytes: {detail}")
-        }
-        other => format!("the request to {host} failed: {}", other.reason()),
+        FetchError::Timeout { .. } => format!("{message}; set request.timeout, at most {}s", MAX_TIMEOUT.as_secs()),
+        _ => message,
     }
 }
 

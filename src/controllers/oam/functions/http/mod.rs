@@ -126,12 +126,7 @@ impl HttpRequests {
             namespace: namespace.to_owned(),
             ..Access::default()
         };
-        let failed = |error: FetchError| match error {
-            FetchError::Timeout { limit, .. } => {
-                format!("no complete response from {host} within {}s", limit.as_secs_f64())
-            }
-            error => answer::message(&error, &host),
-        };
+        let failed = |error: FetchError| error.message_without_path(&host);
         let fetcher = self.fetcher.with(access).map_err(failed)?;
         let exchanged = fetcher
             .exchange(&exchange, &limits(DOWNLOAD_TIMEOUT))
@@ -169,14 +164,10 @@ impl HttpRequests {
             credentials: access.credentials,
             body: request.body.into_bytes(),
         };
-        let fetcher = self
-            .fetcher
-            .with(access.tls)
-            .map_err(|error| answer::message(&error, &host))?;
+        let failed = |error: FetchError| answer::message(&error, &host);
+        let fetcher = self.fetcher.with(access.tls).map_err(failed)?;
         let exchanged = fetcher.exchange(&exchange, &limits(request.timeout)).await;
-        exchanged
-            .map_err(|error| answer::message(&error, &host))
-            .and_then(|exchanged| answer::value(&exchanged, &host))
+        answer::value(&exchanged.map_err(failed)?, &host)
     }
 }
 

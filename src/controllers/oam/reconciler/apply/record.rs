@@ -14,7 +14,8 @@ use crate::controllers::oam::reconciler::env::{Env, post_parameters};
 use crate::controllers::oam::reconciler::failure::{Failure, FailureKind, Stop};
 use crate::controllers::oam::reconciler::observed::Observed;
 use crate::controllers::oam::trackers::{
-    AppIdentity, Inventory, ResourceKey, Tracker, TrackerType, create, encode, record, remove, without_creators,
+    AppIdentity, Inventory, ResourceKey, Tracker, TrackerType, create, encode, record, remove, tracker_selector,
+    without_creators,
 };
 use crate::runtime::kube_client::call;
 
@@ -136,14 +137,7 @@ impl<'p> Ledger<'p> {
     /// Asks the API server for trackers of the Application: the cache may lack a tracker that was just created.
     pub async fn has_any(&self) -> Result<bool, Stop> {
         let AppIdentity { name, uid, .. } = &self.identity;
-        let selector = format!(
-            "{}={},{}={}",
-            labels::APP_NAME,
-            name.name,
-            labels::APP_NAMESPACE,
-            name.namespace
-        );
-        let parameters = ListParams::default().labels(&selector).limit(MAX_LISTED);
+        let parameters = ListParams::default().labels(&tracker_selector(name)).limit(MAX_LISTED);
         let listed = call(self.api().list_metadata(&parameters))
             .await
             .map_err(|error| Failure::new(FailureKind::Collect, error.to_string()))?;

@@ -9,7 +9,7 @@ use super::definitions::ReviewDefinitions;
 use super::findings::Findings;
 use super::settings::ApplicationWebhookSettings;
 use super::trial::TrialRender;
-use crate::api::oam::{Application, labels};
+use crate::api::oam::Application;
 use crate::controllers::oam::parse::{Definitions, Lookup, parse, strict_violations};
 use crate::controllers::oam::render::evaluate::Evaluate;
 
@@ -32,7 +32,7 @@ impl<D: ReviewDefinitions, E: Evaluate> ComponentChecks<'_, D, E> {
         }
         let namespace = self.app.namespace().unwrap_or_default();
         let parse = |lookup: &dyn Lookup| {
-            let definitions = live_definitions(self.app, lookup, &namespace, &self.settings.definition_namespace);
+            let definitions = Definitions::live_for(self.app, lookup, &namespace, &self.settings.definition_namespace);
             parse(self.app, &definitions)
         };
         let parsed = match timeout_at(self.deadline, self.definitions.resolve(parse)).await {
@@ -65,18 +65,6 @@ impl<D: ReviewDefinitions, E: Evaluate> ComponentChecks<'_, D, E> {
         findings.append(trial.run().await);
         findings
     }
-}
-
-/// Returns the definitions as the controller looks them up.
-pub fn live_definitions<'a>(
-    app: &Application,
-    lookup: &'a dyn Lookup,
-    namespace: &'a str,
-    definition_namespace: &'a str,
-) -> Definitions<'a> {
-    let auto_update = app.annotations().get(labels::AUTO_UPDATE);
-    let is_auto_update = auto_update.is_some_and(|value| value == "true");
-    Definitions::live(lookup, namespace, definition_namespace, is_auto_update)
 }
 
 /// Returns the position and name of the first component whose name another one has.

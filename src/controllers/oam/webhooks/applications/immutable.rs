@@ -6,7 +6,6 @@ use kube::ResourceExt;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use super::components::live_definitions;
 use super::definitions::ReviewDefinitions;
 use super::findings::Findings;
 use crate::api::oam::{Application, Component, Definition, DefinitionKind, Trait};
@@ -61,7 +60,7 @@ impl<D: ReviewDefinitions, E: InspectTemplate> ImmutableChecks<'_, D, E> {
         }
         let namespace = self.app.namespace().unwrap_or_default();
         let resolve = |lookup: &dyn Lookup| {
-            let definitions = live_definitions(self.app, lookup, &namespace, self.definition_namespace);
+            let definitions = Definitions::live_for(self.app, lookup, &namespace, self.definition_namespace);
             Templates::of(&changes, &definitions)
         };
         let templates = match timeout_at(self.deadline, self.definitions.resolve(resolve)).await {

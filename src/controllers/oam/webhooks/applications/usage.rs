@@ -5,9 +5,8 @@ use std::collections::HashMap;
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::components::live_definitions;
 use crate::api::oam::{AppPolicy, Application, DefinitionKind, WorkflowStep};
-use crate::controllers::oam::parse::{Lookup, workflow_steps};
+use crate::controllers::oam::parse::{Definitions, Lookup, workflow_steps};
 use crate::controllers::oam::placement::{NamedType, override_types};
 use crate::controllers::oam::policies::OVERRIDE;
 use crate::controllers::oam::workflow::DEPLOY;
@@ -45,8 +44,8 @@ struct TypeUsage {
 #[must_use]
 pub fn used_types(app: &Application, lookup: &dyn Lookup, definition_namespace: &str) -> Vec<UsedType> {
     let namespace = app.namespace().unwrap_or_default();
-    let definitions = live_definitions(app, lookup, &namespace, definition_namespace);
-    let shared = live_definitions(app, lookup, definition_namespace, definition_namespace);
+    let definitions = Definitions::live_for(app, lookup, &namespace, definition_namespace);
+    let shared = Definitions::live_for(app, lookup, definition_namespace, definition_namespace);
     let mut types = named_types(app, lookup);
     for used in &mut types {
         let found = [&shared, &definitions].map(|definitions| definitions.namespace_of(used.kind, &used.type_));

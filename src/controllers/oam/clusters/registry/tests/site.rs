@@ -195,6 +195,13 @@ impl Site {
         site
     }
 
+    /// With the cluster `prod`.
+    pub(super) fn joined() -> Self {
+        let site = Self::listed();
+        site.store(secret("prod", "hunter2", "1"));
+        site
+    }
+
     pub(super) fn set(&self, mode: Mode) {
         *self.servers.mode.lock() = mode;
     }
