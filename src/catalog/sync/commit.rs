@@ -223,6 +223,7 @@ async fn write_commit(
     };
     if has_other_inputs(tx, &record).await? {
         reset_failures(tx, &name).await?;
+        news::take_over(tx, &record).await?;
     }
     if is_complete {
         failures::retry(tx, &name).await?;
@@ -268,12 +269,13 @@ async fn write_commit(
     Ok(committed)
 }
 
-/// Returns true if the stored charts belong to another object or change key.
+/// Returns true if the stored charts belong to another object, origin or change key.
 async fn has_other_inputs(tx: &mut Transaction, record: &Record) -> Result<bool, Error> {
     const SELECT: &str = "SELECT count(*) FROM portolan_repositories
-        WHERE namespace = $1 AND name = $2 AND (uid <> $3 OR change_key <> $4)";
-    let (uid, change_key) = (record::storable(&record.uid), record::storable(&record.change_key));
-    let (count,): (i64,) = select!(fetch_one, tx, SELECT, record.name, &*uid, &*change_key);
+        WHERE namespace = $1 AND name = $2 AND (uid <> $3 OR change_key <> $4 OR origin <> $5)";
+    let [uid, change_key, origin] =
+        [&record.uid, &record.change_key, &record.origin].map(|text| record::storable(text));
+    let (count,): (i64,) = select!(fetch_one, tx, SELECT, record.name, &*uid, &*change_key, &*origin);
     Ok(count > 0)
 }
 
