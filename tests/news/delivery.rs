@@ -5,7 +5,7 @@ use sqlx::PgPool;
 
 use super::KEY;
 use super::sink_server::{Answer, SinkServer, trickling_server};
-use crate::support::chart_server::Fault;
+use crate::support::chart_server::{Fault, Page};
 use crate::support::eventually::eventually;
 use crate::support::portolan::Portolan;
 use crate::support::postgres;
@@ -116,9 +116,14 @@ async fn the_format_of_the_secret_decides_the_body() {
     });
     assert_eq!(event, expected);
 
-    world.release("filtered", &["1.2.0", "1.1.0", "1.0.0"]);
+    // Messages of a sink keep their order: one of mysql is delivered after all of web.
+    let charts: [(&str, &[&str]); 2] = [("web", &["1.2.0", "1.1.0", "1.0.0"]), ("mysql", &["8.0.0"])];
+    let index = Page::new(crate::cluster::index(&charts));
+    world.server.serve("/filtered/index.yaml", index);
+    let filtered = &servers[2].1;
+    assert_eq!(filtered.request(2).await.json()["subject"], "mysql");
     world.until_outbox_is_empty().await;
-    assert_eq!(servers[2].1.requests().len(), 1, "web is not among the charts");
+    assert_eq!(filtered.requests().len(), 2, "web is not among the charts");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
