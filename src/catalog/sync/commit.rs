@@ -252,8 +252,9 @@ async fn write_commit(
     if let Some(oci_removals) = oci_removals {
         delete::delete(tx, &name, &oci_removals).await?;
     }
-    let was_failure_reported = record.state.failure_reported;
+    let (was_failure_reported, was_first_pull) = (record.state.failure_reported, record.is_first_pull);
     let entry = complete_record(&committed, &mut record);
+    record.is_first_pull = record.is_partial() && (was_first_pull || before.is_none());
     record::save(tx, &record).await?;
     repos.store_values(tx, &name).await?;
     if let Some(entry) = entry {
@@ -264,7 +265,9 @@ async fn write_commit(
     } else {
         EventKind::Versions
     };
-    committed.news = news::insert_changes(tx, &record, &sinks, kind, changes).await?
+    // A first sync in parts is one event.
+    let sinks_of_changes: &[String] = if was_first_pull { &[] } else { &sinks };
+    committed.news = news::insert_changes(tx, &record, sinks_of_changes, kind, changes).await?
         + news::insert_health(tx, &record, &sinks, was_failure_reported).await?;
     Ok(committed)
 }
