@@ -166,6 +166,20 @@ impl Catalog {
         Ok(())
     }
 
+    /// Inserts the news of a failure that no sync records. Until one succeeds, the record says that it was reported.
+    pub async fn report_failure(&self, record: &Record, message: &str, sinks: &[String]) -> Result<(), Error> {
+        let mut reported = record.clone();
+        reported.state.failure_reported = true;
+        let report = self.write("report a failure", &record.name.namespace, async |tx| {
+            record::lock_and_check_identity(tx, &reported, Some(&reported.uid)).await?;
+            record::save(tx, &reported).await?;
+            message.clone_into(&mut reported.state.message);
+            news::insert_health(tx, &reported, sinks, false).await
+        });
+        self.notify_news(report.await?);
+        Ok(())
+    }
+
     /// Replaces the charts of a repository by `rows` and writes its record, in one transaction.
     ///
     /// A row whose chart differs only in creation times is not written, unless [`SyncCommit::is_complete`]. An imported
