@@ -1,6 +1,6 @@
 //! Several processes that deliver news from one database.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use sqlx::PgPool;
 
 use super::KEY;
@@ -55,9 +55,8 @@ impl Cluster {
     }
 
     fn is_source_of_all_messages(&self) -> bool {
-        let requests = self.sink.requests();
-        let mut messages = requests.iter().map(|request| request.json());
-        messages.all(|message: Value| message["data"]["repository"] == self.repository)
+        let mut requests = self.sink.requests().into_iter();
+        requests.all(|request| request.json()["data"]["repository"] == self.repository)
     }
 }
 

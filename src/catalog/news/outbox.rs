@@ -1,8 +1,8 @@
 //! Reads, postpones and deletes rows of the outbox.
 
 use jiff::Timestamp;
-use sqlx::FromRow;
 use sqlx::types::Json;
+use sqlx::{FromRow, Postgres};
 use tokio::sync::watch;
 
 use super::NewsRow;
@@ -86,8 +86,10 @@ impl Catalog {
                     select.bind(now).bind(rows).fetch_all(executor).await?
                 }
                 Engine::Postgres(executor) => {
-                    let select = sqlx::query_as(POSTGRES).bind(origin).bind(repositories);
-                    select.bind(now).bind(rows).fetch_all(executor).await?
+                    // Not cached: the plan for a few rows is slow for thousands.
+                    let select = sqlx::query_as::<Postgres, _>(POSTGRES).persistent(false);
+                    let select = select.bind(origin).bind(repositories).bind(now).bind(rows);
+                    select.fetch_all(executor).await?
                 }
             };
             Ok(heads)
