@@ -2,6 +2,8 @@
 CREATE TABLE portolan_news (
     -- hash of the origin, the repository and the event: a repeated commit leads to the same row
     id        TEXT NOT NULL,
+    -- as in portolan_repositories: the processes of this cluster deliver the row
+    origin    TEXT NOT NULL,
     -- the repository
     namespace TEXT NOT NULL,
     name      TEXT NOT NULL,
@@ -14,3 +16,6 @@ CREATE TABLE portolan_news (
     next_try  BIGINT NOT NULL,
     PRIMARY KEY (sink, id)
 );
+
+-- The first row of each sink is the one to deliver.
+CREATE INDEX portolan_news_queue ON portolan_news (origin, sink, created, id);

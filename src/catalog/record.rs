@@ -44,6 +44,8 @@ pub struct Record {
     pub last_success: Option<Timestamp>,
     pub state: RecordState,
     pub last_sync: Option<serde_json::Value>,
+    /// A registry is pulled in parts, and was never pulled completely.
+    pub is_first_pull: bool,
     pub spec_hash: Option<String>,
     /// Manifests directories only: incremented when `spec_hash` changes.
     pub generation: i64,
@@ -134,6 +136,7 @@ impl TryFrom<RecordRow> for Record {
                 ..details.state
             },
             last_sync: details.last_sync,
+            is_first_pull: details.is_first_pull,
             spec_hash: row.spec_hash,
             generation: row.generation,
             revision: Some(row.revision),

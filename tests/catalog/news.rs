@@ -292,6 +292,24 @@ async fn a_failure_and_its_end_are_inserted_once_with_the_record(#[values(On::Sq
 
 #[rstest]
 #[tokio::test]
+async fn a_failure_that_no_sync_records_is_reported_and_remembered(#[values(On::Sqlite, On::Postgres)] on: On) {
+    let fixture = Fixture::new(on).await;
+    sync(&fixture, &[], vec![chart("a", &["1.0.0"])]).await;
+    let stored = async || fixture.catalog.record(&repository()).await.unwrap().unwrap();
+    let (before, sinks) = (stored().await, owned(&[SINK]));
+    let report = async || fixture.catalog.report_failure(&before, "no pod starts", &sinks).await;
+    report().await.unwrap();
+    let events = events(&fixture, SINK).await;
+    assert_eq!((events.len(), events[0].kind), (1, EventKind::Failed));
+    assert_eq!(events[0].message.as_deref(), Some("no pod starts"));
+    let mut expected = before.clone();
+    (expected.state.failure_reported, expected.revision) = (true, stored().await.revision);
+    assert_eq!(stored().await, expected);
+    assert!(report().await.is_err(), "the record was written meanwhile");
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_commit_inserts_that_its_repository_has_recovered(#[values(On::Sqlite, On::Postgres)] on: On) {
     let fixture = Fixture::new(on).await;
     sync(&fixture, &[], vec![chart("a", &["1.0.0"])]).await;

@@ -103,7 +103,7 @@ async fn filled(on: On) -> Fixture {
              INSERT INTO portolan_kept_versions VALUES ('kubeapps', 'stable', 'stable/a', '1.0.0', 5, 9223372036854775807);
              INSERT INTO portolan_oci_repositories VALUES ('kubeapps', 'stable', 'r', 's', NULL, NULL, '2026-01-01T00:00:00Z');
              INSERT INTO portolan_oci_tags VALUES ('kubeapps', 'stable', 'r', 't', 'd', NULL, 'p', 3, NULL);
-             INSERT INTO portolan_news VALUES ('id', 'kubeapps', 'stable', 'kubeapps/hook', '{\"kind\":\"failed\"}', 1, 2, 3);
+             INSERT INTO portolan_news VALUES ('id', 'here', 'kubeapps', 'stable', 'kubeapps/hook', '{\"kind\":\"failed\"}', 1, 2, 3);
              INSERT INTO portolan_index_cache VALUES ('kubeapps', 'stable', 'k', 'd') ON CONFLICT DO NOTHING;
              INSERT INTO portolan_chart_digests VALUES ('kubeapps', 'stable', 'key', 'd', '{}', NULL, 7);
              INSERT INTO portolan_deprecated_charts VALUES ('kubeapps', 'stable', 'stable/old', '{\"home\": \"h\"}')",

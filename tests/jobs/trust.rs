@@ -1,8 +1,9 @@
 use kube::ResourceExt;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Site, stays};
 use crate::cluster::{condition, index, message};
+use crate::support::eventually::{SOON, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hostile_template_is_refused_and_its_objects_are_ended() {
@@ -42,6 +43,31 @@ async fn a_hostile_template_is_refused_and_its_objects_are_ended() {
     world.delete("stable").await;
     world.gone("stable").await;
     site.postgres.rows.assert_empty().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_template_that_is_refused_is_news_until_a_job_succeeds() {
+    let site = Site::new().await;
+    let _portolan = site.portolan(&[]).await;
+    let world = &site.world;
+    site.synced("stable", &[("web", &["1.0.0"])]).await;
+    // Its Secret does not exist, so that the news stays in the database.
+    world.annotate("stable", "portolan.dev/news", "hook").await;
+    let until_news = async |kind: &str| {
+        let count = format!("SELECT count(*) FROM portolan_news WHERE event LIKE '%\"kind\":\"{kind}\"%'");
+        eventually(SOON, kind, async || {
+            (site.postgres.rows.count(&count).await == 1).then_some(())
+        })
+        .await;
+    };
+    let run_as =
+        |account: Value| json!({ "spec": { "syncJobPodTemplate": { "spec": { "serviceAccountName": account } } } });
+    world.edit("stable", run_as(json!("portolan"))).await;
+    until_news("failed").await;
+    world.edit("stable", run_as(Value::Null)).await;
+    world.resync("stable", "again").await;
+    until_news("recovered").await;
+    until_news("failed").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,11 +1,11 @@
 //! Delivery to sinks that work, fail, are slow, or must not be reached.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use sqlx::PgPool;
 
 use super::KEY;
 use super::sink_server::{Answer, SinkServer, trickling_server};
-use crate::support::chart_server::Fault;
+use crate::support::chart_server::{Fault, Page};
 use crate::support::eventually::eventually;
 use crate::support::portolan::Portolan;
 use crate::support::postgres;
@@ -116,9 +116,14 @@ async fn the_format_of_the_secret_decides_the_body() {
     });
     assert_eq!(event, expected);
 
-    world.release("filtered", &["1.2.0", "1.1.0", "1.0.0"]);
+    // Messages of a sink keep their order: one of mysql is delivered after all of web.
+    let charts: [(&str, &[&str]); 2] = [("web", &["1.2.0", "1.1.0", "1.0.0"]), ("mysql", &["8.0.0"])];
+    let index = Page::new(crate::cluster::index(&charts));
+    world.server.serve("/filtered/index.yaml", index);
+    let filtered = &servers[2].1;
+    assert_eq!(filtered.request(2).await.json()["subject"], "mysql");
     world.until_outbox_is_empty().await;
-    assert_eq!(servers[2].1.requests().len(), 1, "web is not among the charts");
+    assert_eq!(filtered.requests().len(), 2, "web is not among the charts");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -137,6 +142,30 @@ async fn a_repository_that_fails_and_recovers_is_news_once() {
             .is_some_and(|message| !message.is_empty())
     );
     world.server.clear_faults("/web/index.yaml");
+    assert_eq!(
+        sink.request(3).await.json()["type"],
+        "dev.portolan.repository.recovered"
+    );
+    world.until_outbox_is_empty().await;
+    assert_eq!(sink.requests().len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_is_invalid_is_news_until_it_is_synced_again() {
+    let Scene {
+        world,
+        sink,
+        portolan: _portolan,
+    } = Scene::new().await;
+    let valid = std::fs::read_to_string(world.manifest("web")).unwrap();
+    let mut invalid: Value = serde_json::from_str(&valid).unwrap();
+    invalid["spec"]["url"] = json!(["no text"]);
+    world.write("web.yaml", invalid.to_string());
+    let failed = sink.request(2).await.json();
+    assert_eq!(failed["type"], "dev.portolan.repository.failed");
+    let message = failed["data"]["message"].as_str().unwrap();
+    assert!(message.starts_with("invalid AppRepository"), "{message}");
+    world.write("web.yaml", valid);
     assert_eq!(
         sink.request(3).await.json()["type"],
         "dev.portolan.repository.recovered"

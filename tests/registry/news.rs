@@ -1,5 +1,6 @@
 //! News of a repository that fails and recovers.
 
+use portolan::controllers::apprepository::sync::request::SyncOutcome;
 use serde_json::Value;
 
 use super::site::{Site, list};
@@ -42,6 +43,21 @@ async fn the_third_failure_in_a_row_is_news_once_and_the_success_after_it() {
     site.publish("harbour", &["1.0.0", "1.1.0"]);
     site.sync().await;
     assert_eq!(kinds(&site).await, ["firstSync", "failed", "recovered", "versions"]);
+}
+
+#[tokio::test]
+async fn a_first_sync_in_parts_is_one_event_and_a_later_version_another() {
+    let site = site().await;
+    site.publish_many("harbour", 700);
+    for is_last in [false, true] {
+        let synced = site.sync().await;
+        let is_complete = matches!(synced.outcome, SyncOutcome::Synced { is_complete: true, .. });
+        assert_eq!(is_complete, is_last);
+        assert_eq!(kinds(&site).await, ["firstSync"]);
+    }
+    site.publish_many("harbour", 701);
+    site.sync().await;
+    assert_eq!(kinds(&site).await, ["firstSync", "versions"]);
 }
 
 #[tokio::test]

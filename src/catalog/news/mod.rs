@@ -6,7 +6,8 @@
 //!                                                                       └─► expired, trimmed, sink or repository gone
 //! ```
 //!
-//! Two clusters may share a database, so that reads are limited to the repositories of an origin.
+//! Two clusters may share a database: a row has the origin of its repository, and no statement of one cluster concerns rows of
+//! another. Of the processes of a cluster, each delivers the news of the repositories that it watches.
 
 mod changes;
 mod outbox;
@@ -15,13 +16,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::engine::{Transaction, execute_list};
+use super::engine::{Transaction, execute, execute_list};
 use super::record::storable;
 use super::{Error, Record};
-use crate::api::NamespacedName;
 use crate::text::{hex, truncate};
 pub(super) use changes::ChangeLog;
-pub use outbox::NewsBacklog;
+pub use outbox::{DueNews, NewsBacklog};
 
 /// Changes that an event lists. The others are counted.
 pub const MAX_LISTED: usize = 20;
@@ -110,7 +110,7 @@ pub(super) async fn insert_changes(
         more,
         ..Event::new(record, kind)
     };
-    insert(tx, sinks, hash, &event).await
+    insert(tx, record, sinks, hash, &event).await
 }
 
 /// Inserts the news that a repository failed or recovered, as the record says. Returns the number of rows.
@@ -136,7 +136,14 @@ pub(super) async fn insert_health(
         message: Some(truncate(&record.state.message, MESSAGE_BYTES)),
         ..Event::new(record, kind)
     };
-    insert(tx, sinks, hash, &event).await
+    insert(tx, record, sinks, hash, &event).await
+}
+
+/// Leaves the news of a repository that belonged to another origin to that of the record.
+pub(super) async fn take_over(tx: &mut Transaction, record: &Record) -> Result<(), Error> {
+    const UPDATE: &str = "UPDATE portolan_news SET origin = $3 WHERE namespace = $1 AND name = $2";
+    execute!(tx, UPDATE, record.name, storable(&record.origin));
+    Ok(())
 }
 
 impl Event {
@@ -167,16 +174,24 @@ fn event_hash(record: &Record, kind: EventKind) -> Sha256 {
     hash
 }
 
-async fn insert(tx: &mut Transaction, sinks: &[String], hash: Sha256, event: &Event) -> Result<u64, Error> {
+async fn insert(
+    tx: &mut Transaction,
+    record: &Record,
+    sinks: &[String],
+    hash: Sha256,
+    event: &Event,
+) -> Result<u64, Error> {
     // SQLite needs WHERE to parse ON CONFLICT after SELECT.
-    const SQLITE: &str = "INSERT INTO portolan_news (namespace, name, id, event, created, tries, next_try, sink)
-        SELECT $1, $2, $3, $4, $5, 0, $5, value FROM json_each($6) WHERE true ON CONFLICT (sink, id) DO NOTHING";
-    const POSTGRES: &str = "INSERT INTO portolan_news (namespace, name, id, event, created, tries, next_try, sink)
-        SELECT $1, $2, $3, $4, $5, 0, $5, unnest($6::text[]) ON CONFLICT (sink, id) DO NOTHING";
+    const SQLITE: &str =
+        "INSERT INTO portolan_news (namespace, name, origin, id, event, created, tries, next_try, sink)
+        SELECT $1, $2, $3, $4, $5, $6, 0, $6, value FROM json_each($7) WHERE true ON CONFLICT (sink, id) DO NOTHING";
+    const POSTGRES: &str =
+        "INSERT INTO portolan_news (namespace, name, origin, id, event, created, tries, next_try, sink)
+        SELECT $1, $2, $3, $4, $5, $6, 0, $6, unnest($7::text[]) ON CONFLICT (sink, id) DO NOTHING";
     let id = hex(&hash.finalize());
     let json = serde_json::to_string(event)?;
-    let name = NamespacedName::new(&event.namespace, &event.repository);
+    let (origin, json) = (storable(&record.origin), storable(&json));
     let now = Timestamp::now().as_millisecond();
-    execute_list!(tx, SQLITE, POSTGRES, name, &id, storable(&json), now; sinks);
+    execute_list!(tx, SQLITE, POSTGRES, record.name, origin, &id, json, now; sinks);
     Ok(sinks.len() as u64)
 }

@@ -92,6 +92,8 @@ pub(super) struct Details {
     pub(super) schedule: Option<String>,
     pub(super) state: RecordState,
     pub(super) last_sync: Option<serde_json::Value>,
+    #[serde(skip_serializing_if = "is_false")]
+    pub(super) is_first_pull: bool,
 }
 
 impl Details {
@@ -106,6 +108,7 @@ impl Details {
             schedule: record.schedule.clone(),
             state,
             last_sync: record.last_sync.clone(),
+            is_first_pull: record.is_first_pull,
         }
     }
 
@@ -155,13 +158,14 @@ mod tests {
             retry_at: Some(Timestamp::UNIX_EPOCH),
         };
         record.last_sync = Some(serde_json::json!({"charts": 5}));
+        record.is_first_pull = true;
         assert_eq!(
             Details::of(&record).to_json().unwrap(),
             concat!(
                 r#"{"baseline":{"names":1,"versions":2},"#,
                 r#""refused":{"etag":"e","lastModified":"m","digest":"d","reason":"r","message":"m","confirm":"c","inputs":"g"},"#,
                 r#""handled":{"resyncRequests":3,"requestedAt":"a","fluxRequestedAt":"f","last":"l"},"#,
-                r#""poll":{"at":"p","hasFound":true},"schedule":"@daily","state":{"stalled":true,"reason":"r","message":"m","failures":4,"failureReported":true,"slowSyncs":5,"retryAt":"1970-01-01T00:00:00Z"},"lastSync":{"charts":5}}"#
+                r#""poll":{"at":"p","hasFound":true},"schedule":"@daily","state":{"stalled":true,"reason":"r","message":"m","failures":4,"failureReported":true,"slowSyncs":5,"retryAt":"1970-01-01T00:00:00Z"},"lastSync":{"charts":5},"isFirstPull":true}"#
             )
         );
     }

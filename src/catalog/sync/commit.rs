@@ -166,6 +166,20 @@ impl Catalog {
         Ok(())
     }
 
+    /// Inserts the news of a failure that no sync records. Until one succeeds, the record says that it was reported.
+    pub async fn report_failure(&self, record: &Record, message: &str, sinks: &[String]) -> Result<(), Error> {
+        let mut reported = record.clone();
+        reported.state.failure_reported = true;
+        let report = self.write("report a failure", &record.name.namespace, async |tx| {
+            record::lock_and_check_identity(tx, &reported, Some(&reported.uid)).await?;
+            record::save(tx, &reported).await?;
+            message.clone_into(&mut reported.state.message);
+            news::insert_health(tx, &reported, sinks, false).await
+        });
+        self.notify_news(report.await?);
+        Ok(())
+    }
+
     /// Replaces the charts of a repository by `rows` and writes its record, in one transaction.
     ///
     /// A row whose chart differs only in creation times is not written, unless [`SyncCommit::is_complete`]. An imported
@@ -223,6 +237,7 @@ async fn write_commit(
     };
     if has_other_inputs(tx, &record).await? {
         reset_failures(tx, &name).await?;
+        news::take_over(tx, &record).await?;
     }
     if is_complete {
         failures::retry(tx, &name).await?;
@@ -251,8 +266,9 @@ async fn write_commit(
     if let Some(oci_removals) = oci_removals {
         delete::delete(tx, &name, &oci_removals).await?;
     }
-    let was_failure_reported = record.state.failure_reported;
+    let (was_failure_reported, was_first_pull) = (record.state.failure_reported, record.is_first_pull);
     let entry = complete_record(&committed, &mut record);
+    record.is_first_pull = record.is_partial() && (was_first_pull || before.is_none());
     record::save(tx, &record).await?;
     repos.store_values(tx, &name).await?;
     if let Some(entry) = entry {
@@ -263,17 +279,20 @@ async fn write_commit(
     } else {
         EventKind::Versions
     };
-    committed.news = news::insert_changes(tx, &record, &sinks, kind, changes).await?
+    // A first sync in parts is one event.
+    let sinks_of_changes: &[String] = if was_first_pull { &[] } else { &sinks };
+    committed.news = news::insert_changes(tx, &record, sinks_of_changes, kind, changes).await?
         + news::insert_health(tx, &record, &sinks, was_failure_reported).await?;
     Ok(committed)
 }
 
-/// Returns true if the stored charts belong to another object or change key.
+/// Returns true if the stored charts belong to another object, origin or change key.
 async fn has_other_inputs(tx: &mut Transaction, record: &Record) -> Result<bool, Error> {
     const SELECT: &str = "SELECT count(*) FROM portolan_repositories
-        WHERE namespace = $1 AND name = $2 AND (uid <> $3 OR change_key <> $4)";
-    let (uid, change_key) = (record::storable(&record.uid), record::storable(&record.change_key));
-    let (count,): (i64,) = select!(fetch_one, tx, SELECT, record.name, &*uid, &*change_key);
+        WHERE namespace = $1 AND name = $2 AND (uid <> $3 OR change_key <> $4 OR origin <> $5)";
+    let [uid, change_key, origin] =
+        [&record.uid, &record.change_key, &record.origin].map(|text| record::storable(text));
+    let (count,): (i64,) = select!(fetch_one, tx, SELECT, record.name, &*uid, &*change_key, &*origin);
     Ok(count > 0)
 }
 

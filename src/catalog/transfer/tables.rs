@@ -272,6 +272,7 @@ pub(super) const TABLES: &[Table] = &[
             &[
                 ("sink", Text),
                 ("id", Text),
+                ("origin", Text),
                 ("namespace", Text),
                 ("name", Text),
                 ("event", Text),

@@ -1,8 +1,8 @@
 //! The sinks of a repository, and the failures that its news reports.
 
-use kube::ResourceExt;
+use kube::api::ObjectMeta;
 
-use crate::api::{AppRepository, is_object_name};
+use crate::api::is_object_name;
 use crate::catalog::RecordState;
 
 /// Annotation with the name of a Secret in the namespace of the AppRepository: the sink of its news.
@@ -14,14 +14,15 @@ const REPORTED_FAILURES: u32 = 3;
 /// Returns `namespace/name` of the operator's Secrets and of that of the annotation; none if no process delivers news. An
 /// invalid name is ignored.
 #[must_use]
-pub fn sinks(object: &AppRepository, operator: Option<&[String]>) -> Vec<String> {
+pub fn sinks(meta: &ObjectMeta, operator: Option<&[String]>) -> Vec<String> {
     let Some(operator) = operator else {
         return Vec::new();
     };
     let mut sinks = operator.to_vec();
-    let annotated = object.annotations().get(NEWS).map(|name| name.trim());
+    let annotations = meta.annotations.as_ref();
+    let annotated = annotations.and_then(|all| all.get(NEWS)).map(|name| name.trim());
     if let Some(name) = annotated.filter(|name| is_object_name(name)) {
-        let sink = format!("{}/{name}", object.namespace().unwrap_or_default());
+        let sink = format!("{}/{name}", meta.namespace.as_deref().unwrap_or_default());
         if !sinks.contains(&sink) {
             sinks.push(sink);
         }
@@ -46,13 +47,9 @@ mod tests {
     use super::*;
 
     fn sinks_of(annotation: &str, operator: &[&str]) -> Vec<String> {
-        let object = serde_json::from_value(json!({
-            "apiVersion": "kubeapps.com/v1alpha1", "kind": "AppRepository",
-            "metadata": { "namespace": "team", "name": "charts", "annotations": { NEWS: annotation } },
-            "spec": { "type": "helm", "url": "https://charts.example" },
-        }));
+        let meta = json!({ "namespace": "team", "name": "charts", "annotations": { NEWS: annotation } });
         let operator: Vec<String> = operator.iter().map(|sink| (*sink).to_owned()).collect();
-        sinks(&object.unwrap(), Some(&operator))
+        sinks(&serde_json::from_value(meta).unwrap(), Some(&operator))
     }
 
     #[test]

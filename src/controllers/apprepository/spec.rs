@@ -223,7 +223,7 @@ impl RepositorySpec {
             index_max_bytes: number(INDEX_MAX_BYTES).map_or(max_bytes, |bytes| bytes.min(max_bytes)),
             fetch_timeout: number(FETCH_TIMEOUT).map(Duration::from_secs),
             archive_max_bytes: number(ARCHIVE_MAX_BYTES),
-            news_sinks: news::sinks(object, defaults.news_sinks.as_deref()),
+            news_sinks: news::sinks(&object.metadata, defaults.news_sinks.as_deref()),
             url,
             kind,
         }

@@ -107,7 +107,6 @@ mod tests {
         metrics.observe(&NewsBacklog {
             rows: 1,
             oldest: Some(Timestamp::UNIX_EPOCH),
-            next_try: None,
         });
         assert!(age() > 1e9);
         metrics.observe(&NewsBacklog::default());

@@ -3,7 +3,7 @@
 //! ```text
 //!  commit of this process ─┐                        ┌─► Secret ─► messages ─► POST ─┬─ 2xx ──► delete the row
 //!  change of a Job ────────┼─► look ─► due rows ────┤   (one row of a sink at once) ├─ 410 ──► drop the sink's rows
-//!  next try, fallback ─────┘     └─► expire, trim   └─► ...                         └─ other ► postpone the row
+//!  next try, fallback ─────┘     └─► clean up       └─► ...                         └─ other ► postpone the row
 //! ```
 //!
 //! A row is deleted after its last message was accepted, so that a message is delivered at least once. Its ID is the same
@@ -34,7 +34,7 @@ use super::CachedRepository;
 use super::origin::Origin;
 use crate::api::NamespacedName;
 use crate::budget::ResourceMetrics;
-use crate::catalog::news::{NewsBacklog, NewsRow};
+use crate::catalog::news::{DueNews, NewsBacklog, NewsRow};
 use crate::catalog::{self, Catalog};
 use crate::http::Fetcher;
 use crate::runtime::events::Event;
@@ -56,7 +56,7 @@ const MAX_ROWS: usize = 256;
 const LOOK_ROWS: usize = MAX_ROWS / SHARE;
 const MAX_PER_SINK: u32 = 1_000;
 const MAX_TOTAL: u32 = 10_000;
-/// Between two looks, which each read the whole outbox.
+/// Between two looks: commits in quick succession share one.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of looks while rows are delivered: others become due meanwhile, and no timer says so.
 const BUSY_INTERVAL: Duration = Duration::from_secs(1);
@@ -64,7 +64,7 @@ const BUSY_INTERVAL: Duration = Duration::from_secs(1);
 const SHARED_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval of looks without rows: commands such as `portolan sync` commit, too.
 const FALLBACK: Duration = Duration::from_mins(10);
-const TRIM_INTERVAL: Duration = Duration::from_mins(1);
+const CLEAN_INTERVAL: Duration = Duration::from_mins(1);
 const DATABASE_RETRY: Duration = Duration::from_secs(10);
 
 pub struct NewsDelivery {
@@ -77,6 +77,8 @@ pub struct NewsDelivery {
     pub jobs_changed: Arc<Notify>,
     /// Other replicas insert rows without a notification.
     pub has_other_writers: bool,
+    /// Other processes of the cluster watch the repositories that are not in the store, and deliver their news.
+    pub has_other_watchers: bool,
     pub permits: FairSemaphore,
     pub metrics: NewsMetrics,
 }
@@ -104,11 +106,12 @@ impl NewsDelivery {
     pub async fn run(self) {
         let delivery = Arc::new(self);
         let mut deliveries = Deliveries::default();
-        let mut trimmed = None;
+        let mut cleaned = None;
         let mut inserted = delivery.catalog.news_inserted();
+        delivery.store.wait_until_synced().await;
         loop {
             let looked = Instant::now();
-            let pause = match delivery.look(&mut deliveries, &mut trimmed).await {
+            let pause = match delivery.look(&mut deliveries, &mut cleaned).await {
                 Ok(pause) => pause,
                 Err(error) => {
                     tracing::warn!(%error, "failed to read the news that is due, retrying");
@@ -129,65 +132,62 @@ impl NewsDelivery {
     async fn look(
         self: &Arc<Self>,
         deliveries: &mut Deliveries,
-        trimmed: &mut Option<Instant>,
+        cleaned: &mut Option<Instant>,
     ) -> Result<Duration, catalog::Error> {
-        let backlog = self.backlog(trimmed).await?;
         let idle = if self.has_other_writers {
             SHARED_INTERVAL
         } else {
             FALLBACK
         };
         let now = Timestamp::now();
-        let Some(next_try) = backlog.next_try else {
+        let due = self.due_news(now, &deliveries.sinks()).await?;
+        let Some(next_try) = due.next_try else {
             deliveries.forget();
+            self.metrics.observe(&NewsBacklog::default());
             return Ok(idle);
         };
-        if next_try > now {
-            let pause = Duration::try_from(next_try.duration_since(now)).unwrap_or_default();
-            return Ok(pause.min(idle));
-        }
-        let busy = deliveries.sinks();
-        let due = self.catalog.due_news(self.origin.id(), now, &busy, LOOK_ROWS).await?;
-        // Other processes of the cluster, such as those of other namespaces, deliver the news of their repositories.
-        let is_ours = |row: &NewsRow| {
-            self.store
-                .get(&NamespacedName::new(&row.namespace, &row.name))
-                .is_some()
-        };
-        for row in due.into_iter().filter(is_ours) {
+        let expiry = now - MAX_AGE;
+        for row in due.rows.into_iter().filter(|row| row.created >= expiry) {
             deliveries.start(row, |row, state| Arc::clone(self).deliver(row, state));
         }
-        // The rows of other processes may be the ones that are due.
-        Ok(if deliveries.is_empty() {
-            DATABASE_RETRY
-        } else {
-            BUSY_INTERVAL
-        })
+        if cleaned.is_none_or(|cleaned| cleaned.elapsed() >= CLEAN_INTERVAL) {
+            self.clean_up(expiry).await?;
+            *cleaned = Some(Instant::now());
+        }
+        let pause = Duration::try_from(next_try.duration_since(now)).unwrap_or_default();
+        Ok(pause.clamp(BUSY_INTERVAL, idle))
     }
 
-    /// Returns the rows that wait, without those that are too old or too many.
-    async fn backlog(&self, trimmed: &mut Option<Instant>) -> Result<NewsBacklog, catalog::Error> {
-        let mut backlog = self.catalog.news_backlog(self.origin.id()).await?;
-        let mut dropped = 0;
-        let expiry = Timestamp::now() - MAX_AGE;
-        if backlog.oldest.is_some_and(|oldest| oldest < expiry) {
-            let expired = self.catalog.expire_news(expiry).await?;
-            self.metrics.dropped("Expired", expired);
-            dropped += expired;
-        }
-        let is_trim_due = trimmed.is_none_or(|trimmed| trimmed.elapsed() >= TRIM_INTERVAL);
-        if backlog.rows > u64::from(MAX_PER_SINK) && is_trim_due {
-            *trimmed = Some(Instant::now());
-            let surplus = self.catalog.trim_news(MAX_PER_SINK, MAX_TOTAL).await?;
+    async fn due_news(&self, now: Timestamp, busy: &[String]) -> Result<DueNews, catalog::Error> {
+        let declared = self.has_other_watchers.then(|| {
+            let names = self.store.names();
+            names.iter().map(ToString::to_string).collect::<Vec<_>>()
+        });
+        self.catalog
+            .due_news(self.origin.id(), declared.as_deref(), now, busy, LOOK_ROWS)
+            .await
+    }
+
+    /// Deletes the rows of this cluster that are too old or too many, and counts the others.
+    async fn clean_up(&self, expiry: Timestamp) -> Result<(), catalog::Error> {
+        let origin = self.origin.id();
+        let expired = self.catalog.expire_news(origin, expiry).await?;
+        self.metrics.dropped("Expired", expired);
+        let mut backlog = self.catalog.news_backlog(origin).await?;
+        let mut surplus = 0;
+        if backlog.rows > u64::from(MAX_PER_SINK) {
+            surplus = self.catalog.trim_news(origin, MAX_PER_SINK, MAX_TOTAL).await?;
             self.metrics.dropped("TooMany", surplus);
-            dropped += surplus;
+            backlog = self.catalog.news_backlog(origin).await?;
         }
-        if dropped > 0 {
-            tracing::warn!(rows = dropped, "dropped news that its sinks did not accept in time");
-            backlog = self.catalog.news_backlog(self.origin.id()).await?;
+        if expired + surplus > 0 {
+            tracing::warn!(
+                rows = expired + surplus,
+                "dropped news that its sinks did not accept in time"
+            );
         }
         self.metrics.observe(&backlog);
-        Ok(backlog)
+        Ok(())
     }
 
     /// Delivers a row and records its end. Returns the state of the sink for its next row.

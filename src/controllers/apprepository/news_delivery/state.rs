@@ -75,10 +75,6 @@ pub(super) struct Deliveries {
 }
 
 impl Deliveries {
-    pub(super) fn is_empty(&self) -> bool {
-        self.running.is_empty()
-    }
-
     pub(super) fn sinks(&self) -> Vec<String> {
         self.running.values().cloned().collect()
     }

@@ -12,6 +12,7 @@ use crate::api::NamespacedName;
 use crate::catalog::{self, Record, RecordState};
 use crate::controllers::apprepository::event_handler::{key, reconcile_inputs};
 use crate::controllers::apprepository::jobs::Declared;
+use crate::controllers::apprepository::news;
 use crate::controllers::apprepository::status::{self, Facts, ImportProgress, SyncPhase};
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::events::Event;
@@ -55,6 +56,24 @@ impl RepositoryReconciler {
         has_status.or_else(|error| ignore_not_found(error).map(|()| false))
     }
 
+    /// Inserts the news of a stalled repository, if no sync records why. One that was never synced has nothing to recover from.
+    async fn report_unrecorded(
+        &self,
+        sinks: &[String],
+        uid: Option<&str>,
+        record: Option<&Record>,
+        state: &RecordState,
+    ) {
+        let is_new = |record: &&Record| !record.state.failure_reported && Some(&*record.uid) == uid;
+        let Some(record) = record.filter(is_new) else { return };
+        if sinks.is_empty() || !state.stalled {
+            return;
+        }
+        if let Err(error) = self.catalog.report_failure(record, &state.message, sinks).await {
+            tracing::warn!(%error, "failed to insert the news of a failure");
+        }
+    }
+
     pub(super) async fn write_status(
         &self,
         declared: Declared<'_>,
@@ -63,6 +82,10 @@ impl RepositoryReconciler {
         phase: SyncPhase,
     ) -> Result<(), ReconcileError> {
         let Declared { object, spec } = declared;
+        if let Some(state) = unrecorded {
+            self.report_unrecorded(&spec.news_sinks, Some(&spec.uid), record, state)
+                .await;
+        }
         if !self.has_status_subresource().await? {
             return Ok(());
         }
@@ -124,6 +147,9 @@ impl RepositoryReconciler {
         };
         // Without the record, the status has fewer details.
         let record = self.catalog.record(name).await.ok().flatten();
+        let sinks = news::sinks(meta, self.defaults.news_sinks.as_deref());
+        self.report_unrecorded(&sinks, meta.uid.as_deref(), record.as_ref(), &state)
+            .await;
         let facts = Facts {
             generation: meta.generation,
             suspended: false,

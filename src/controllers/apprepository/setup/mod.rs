@@ -157,6 +157,7 @@ impl Builder<'_> {
             fetcher: fetcher.with_private_networks(allows_private),
             jobs_changed: Arc::clone(jobs_changed),
             has_other_writers: !self.context.ownership.owns_all(),
+            has_other_watchers: self.options.namespace.is_some() || self.context.ownership.has_partial_lists(),
             permits: news_delivery::permits(self.context.budgets.metrics().of("news_requests", 0)),
             metrics: self.metrics.news.clone(),
         }
