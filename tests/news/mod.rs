@@ -1,6 +1,7 @@
 //! News of repositories, from the commit of a sync to the server that a Secret names, with the real binary.
 
 mod delivery;
+mod expiry;
 mod shared_database;
 pub mod sink_server;
 
