@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::filter_process::FilterProcesses;
-use super::helm_index::resource_exhausted;
 use super::request::SyncError;
-use super::{Prepared, SyncerRun};
+use super::{Prepared, SyncerRun, resource_exhausted};
 use crate::budget::WorkError;
 use crate::catalog::Record;
 use crate::jq::{self, FilterError, JqRule};

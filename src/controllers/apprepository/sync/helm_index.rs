@@ -9,9 +9,9 @@ use super::index_cache::{IndexCache, load_index_cache};
 use super::request::{SyncAborted, SyncError, SyncRequest};
 use super::shrink_guard as guard;
 use super::verify::{FullDecode, find_difference, full_decode};
-use super::{DecodedRows, Prepared, Retain, SyncerRun, WorkPermits, refuse, spool_error};
-use crate::budget::{Exhausted, Reservation, WorkError};
-use crate::catalog::{DigestUpdate, OciRemovals};
+use super::{DecodedRows, Prepared, Retain, SyncerRun, WorkPermits, refuse, resource_exhausted, spool_error};
+use crate::budget::{Reservation, WorkError};
+use crate::catalog::OciRemovals;
 use crate::helm::index::{self, DecodeError, DecodeLimits, SharedSplit, Summary};
 use crate::http::{Body, Validators};
 
@@ -67,18 +67,8 @@ async fn decode_once(
         Err(WorkError::Panicked) => return Ok(None),
     };
     memory.shrink(outcome.0.rows.commit_memory());
-    let DecodeOutcome {
-        result,
-        mut rows,
-        cache,
-    } = choose_outcome(run, outcome, &sha256).await?;
-    let index = DecodedIndex {
-        result,
-        digests: cache.map(|cache| cache.digest_update(&mut rows)),
-        rows,
-        memory,
-    };
-    conclude(&run.request, index, sha256, validators).map(Some)
+    let outcome = choose_outcome(run, outcome, &sha256).await?;
+    conclude(&run.request, outcome, memory, sha256, validators).map(Some)
 }
 
 /// Returns the result of the full decode if it differs.
@@ -109,20 +99,22 @@ async fn choose_outcome(
 
 fn conclude(
     request: &SyncRequest,
-    index: DecodedIndex,
+    mut outcome: DecodeOutcome,
+    memory: Reservation,
     sha256: String,
     validators: Validators,
 ) -> Result<Prepared, SyncAborted> {
-    Ok(match index.result {
+    let digests = outcome.cache.map(|cache| cache.digest_update(&mut outcome.rows));
+    Ok(match outcome.result {
         Ok(mut summary) => {
-            for chart in index.rows.duplicates {
+            for chart in outcome.rows.duplicates {
                 let reason = "another chart of the index has the same name";
                 summary.skipped.add(&chart, None, reason);
             }
             Prepared::Index(Box::new(DecodedRows {
-                spool: index.rows.spool,
-                filtered_out: index.rows.filtered_out,
-                deprecated: index.rows.deprecated,
+                spool: outcome.rows.spool,
+                filtered_out: outcome.rows.filtered_out,
+                deprecated: outcome.rows.deprecated,
                 baseline: guard::baseline(&summary),
                 summary,
                 sha256,
@@ -130,8 +122,8 @@ fn conclude(
                 remaining: None,
                 retain: Retain::Charts(HashMap::new()),
                 gone: OciRemovals::default(),
-                digests: index.digests,
-                memory: index.memory,
+                digests,
+                memory,
             }))
         }
         Err(DecodeError::Sink(error)) => return row_failed(request, error, validators, sha256),
@@ -158,13 +150,6 @@ pub(super) fn row_failed(
         // The same filter fails again on the same charts.
         RowError::Filter(error) => Prepared::Refused(refuse(&request.spec, validators, sha256, error.reason(), &error)),
     })
-}
-
-struct DecodedIndex {
-    result: Result<Summary, DecodeError<RowError>>,
-    rows: BuiltRows,
-    digests: Option<DigestUpdate>,
-    memory: Reservation,
 }
 
 struct DecodeOutcome {
@@ -232,8 +217,4 @@ pub(super) fn decode_all(
     let summary = index::decode(input, limits, builder)?;
     builder.flush().map_err(DecodeError::Sink)?;
     Ok(summary)
-}
-
-pub(super) fn resource_exhausted(error: &Exhausted) -> SyncError {
-    SyncError::transient("ResourceExhausted", error.to_string())
 }

@@ -208,11 +208,8 @@ impl SyncerRun<'_> {
 
     fn filter(&self) -> Option<ChartFilter> {
         let rule = Arc::new(self.request.spec.filter.clone()?);
-        Some(ChartFilter::new(
-            self.syncer.context.filters.clone(),
-            rule,
-            self.attempt.canceled.clone(),
-        ))
+        let (processes, cancel) = (self.syncer.context.filters.clone(), self.attempt.canceled.clone());
+        Some(ChartFilter::new(processes, rule, cancel))
     }
 }
 
@@ -237,7 +234,7 @@ struct DecodedRows {
     summary: Summary,
     sha256: String,
     validators: Validators,
-    /// To compare the next index with.
+    /// Counts to compare the next index with.
     baseline: Baseline,
     remaining: Option<Remaining>,
     retain: Retain,
@@ -361,6 +358,10 @@ fn spool_error(error: &io::Error) -> SyncError {
         "failed to access temporary file: {error}; free disk space or choose another directory with --spool-dir"
     );
     SyncError::transient("SpoolFailed", message)
+}
+
+fn resource_exhausted(error: &Exhausted) -> SyncError {
+    SyncError::transient("ResourceExhausted", error.to_string())
 }
 
 /// Returns the flag's limits, lowered by the spec.

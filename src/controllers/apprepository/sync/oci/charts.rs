@@ -5,10 +5,12 @@ use super::listing::Listing;
 use crate::budget::{Reservation, WorkError};
 use crate::catalog::{self, OciMetadata, OciRemovals};
 use crate::controllers::apprepository::sync::chart_rows::{BuiltRows, RowBuilder, RowError};
-use crate::controllers::apprepository::sync::helm_index::{resource_exhausted, row_failed};
+use crate::controllers::apprepository::sync::helm_index::row_failed;
 use crate::controllers::apprepository::sync::request::SyncAborted;
 use crate::controllers::apprepository::sync::shrink_guard as guard;
-use crate::controllers::apprepository::sync::{DecodedRows, Prepared, Retain, SyncerRun, WorkPermits, refuse};
+use crate::controllers::apprepository::sync::{
+    DecodedRows, Prepared, Retain, SyncerRun, WorkPermits, refuse, resource_exhausted,
+};
 use crate::helm::index::{self, DecodeLimits, Summary, Versions};
 use crate::http::Validators;
 use crate::oci;

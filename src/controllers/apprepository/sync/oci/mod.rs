@@ -51,12 +51,6 @@ impl From<OciError> for ListingError {
     }
 }
 
-impl From<Arc<OciError>> for ListingError {
-    fn from(error: Arc<OciError>) -> Self {
-        Self::Registry(error)
-    }
-}
-
 impl From<catalog::Error> for ListingError {
     fn from(error: catalog::Error) -> Self {
         Self::Catalog(error)
@@ -118,12 +112,12 @@ async fn sync_listing(run: &SyncerRun<'_>, session: Fetcher, memory: &TagMemory)
     }
     let names = names(spec, &registry).await?;
     let mut listing = list_repositories(run, &registry, names, memory).await?;
-    all_failed(&listing.repositories)?;
+    all_failed(&listing.repositories).map_err(ListingError::Registry)?;
     recheck_digests(run, &registry, &mut listing).await;
     store(run, &mut listing).await?;
     pull_new(run, &registry, &mut listing).await?;
     if listing.interrupted.is_none() {
-        all_failed(&listing.repositories)?;
+        all_failed(&listing.repositories).map_err(ListingError::Registry)?;
     }
     if listing.is_stuck() {
         listing.interrupted = Some(Arc::new(out_of_time(run, &spec.url)));
