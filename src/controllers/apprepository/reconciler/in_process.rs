@@ -3,6 +3,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tracing::Instrument;
 
+use super::report::{report_database_error, write_status};
 use super::{RepositoryReconciler, api_error};
 use crate::api::{AppRepository, NamespacedName};
 use crate::catalog::{ChangedCharts, Record};
@@ -19,147 +20,155 @@ use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::events::Event;
 use crate::trace::trace_span;
 
-impl RepositoryReconciler {
-    /// Reports a repository whose next sync is due at `until`, or after an event.
-    pub(super) async fn wait(
-        &self,
-        declared: Declared<'_>,
-        record: Option<&Record>,
-        until: Option<Timestamp>,
-    ) -> Result<Action, ReconcileError> {
-        self.publish_import_events(declared).await;
-        self.follow_up(&declared.spec.name, record, ChangedCharts::default())
-            .await;
-        self.write_status(declared, record, None, SyncPhase::Idle).await?;
-        Ok(until.map_or(Action::Done, |until| {
-            scheduled(Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default())
-        }))
-    }
+/// Reports a repository whose next sync is due at `until`, or after an event.
+pub(super) async fn wait(
+    reconciler: &RepositoryReconciler,
+    declared: Declared<'_>,
+    record: Option<&Record>,
+    until: Option<Timestamp>,
+) -> Result<Action, ReconcileError> {
+    publish_import_events(reconciler, declared).await;
+    follow_up(reconciler, &declared.spec.name, record, ChangedCharts::default()).await;
+    write_status(reconciler, declared, record, None, SyncPhase::Idle).await?;
+    Ok(until.map_or(Action::Done, |until| {
+        scheduled(Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default())
+    }))
+}
 
-    pub(super) async fn sync(&self, object: &AppRepository, request: SyncRequest) -> Result<Action, ReconcileError> {
-        let (spec, previous) = (&request.spec, request.previous.as_ref());
-        let declared = Declared { object, spec };
-        self.publish_import_events(declared).await;
-        self.show_syncing(declared, previous).await;
-        match self.run_sync(object, &request).await {
-            Some(Ok(result)) => self.report_sync(object, &request, result).await,
-            // A change before the start enqueued the key again.
-            None => Ok(Action::Done),
-            Some(Err(aborted)) => match after_abort(aborted) {
-                AbortPlan::AwaitEvent => Ok(Action::Done),
-                AbortPlan::ForgetTombstone => self.forget_tombstone(declared, previous).await,
-                AbortPlan::ReportDatabase(error) => Err(self.report_database_error(declared, previous, &error).await),
-            },
-        }
+pub(super) async fn sync(
+    reconciler: &RepositoryReconciler,
+    object: &AppRepository,
+    request: SyncRequest,
+) -> Result<Action, ReconcileError> {
+    let (spec, previous) = (&request.spec, request.previous.as_ref());
+    let declared = Declared { object, spec };
+    publish_import_events(reconciler, declared).await;
+    show_syncing(reconciler, declared, previous).await;
+    match run_sync(reconciler, object, &request).await {
+        Some(Ok(result)) => report_sync(reconciler, object, &request, result).await,
+        // A change before the start enqueued the key again.
+        None => Ok(Action::Done),
+        Some(Err(aborted)) => match after_abort(aborted) {
+            AbortPlan::AwaitEvent => Ok(Action::Done),
+            AbortPlan::ForgetTombstone => forget_tombstone(reconciler, declared, previous).await,
+            AbortPlan::ReportDatabase(error) => {
+                Err(report_database_error(reconciler, declared, previous, &error).await)
+            }
+        },
     }
+}
 
-    /// Lets an object that was restored be synced again.
-    async fn forget_tombstone(
-        &self,
-        declared: Declared<'_>,
-        previous: Option<&Record>,
-    ) -> Result<Action, ReconcileError> {
-        let (name, meta) = (&declared.spec.name, &declared.object.metadata);
-        match self.tombstones.forget_outdated(name, meta).await {
-            Ok(()) => Ok(Action::Requeue),
-            Err(TombstoneError::Api(error)) => Err(api_error(&error)),
-            Err(TombstoneError::Catalog(error)) => Err(self.report_database_error(declared, previous, &error).await),
-        }
+/// Lets an object that was restored be synced again.
+async fn forget_tombstone(
+    reconciler: &RepositoryReconciler,
+    declared: Declared<'_>,
+    previous: Option<&Record>,
+) -> Result<Action, ReconcileError> {
+    let (name, meta) = (&declared.spec.name, &declared.object.metadata);
+    match reconciler.tombstones.forget_outdated(name, meta).await {
+        Ok(()) => Ok(Action::Requeue),
+        Err(TombstoneError::Api(error)) => Err(api_error(&error)),
+        Err(TombstoneError::Catalog(error)) => Err(report_database_error(reconciler, declared, previous, &error).await),
     }
+}
 
-    /// Shows in the status that a sync starts, if that is news.
-    async fn show_syncing(&self, declared: Declared<'_>, previous: Option<&Record>) {
-        if !has_to_show_syncing(declared, previous.is_some()) {
-            return;
-        }
-        if let Err(failure) = self.write_status(declared, previous, None, SyncPhase::Syncing).await {
-            // Status updates never block a sync; the update after the sync retries.
-            tracing::warn!(error = %failure, "failed to set Reconciling condition");
-        }
+/// Shows in the status that a sync starts, if that is news.
+async fn show_syncing(reconciler: &RepositoryReconciler, declared: Declared<'_>, previous: Option<&Record>) {
+    if !has_to_show_syncing(declared, previous.is_some()) {
+        return;
     }
-
-    /// Runs a sync. Returns `None` if the object has changed before its start.
-    async fn run_sync(&self, object: &AppRepository, request: &SyncRequest) -> Option<Result<SyncResult, SyncAborted>> {
-        let (spec, previous) = (&request.spec, request.previous.as_ref());
-        let name = &spec.name;
-        let running = if previous.is_some_and(|previous| is_slow(&spec.url, previous)) {
-            self.running_syncs.begin_slow(name)
-        } else {
-            self.running_syncs.begin(name)
-        };
-        // A change before `begin` canceled nothing, but it enqueued the key again.
-        if !self.is_current(name, &object.metadata) {
-            return None;
-        }
-        // Before the sync reads the Secret: a change during the sync forces another sync.
-        let was_forced = self.states.update(name, |state| std::mem::take(&mut state.force_sync));
-        let timer = self.metrics.start();
-        let sync = self.syncer.sync(request.clone(), running.attempt().clone());
-        let result = sync.instrument(trace_span!("sync")).await;
-        drop(running);
-        if let Some(label) = metric_label(&result) {
-            timer.finish(label);
-        }
-        if was_forced && !has_used_secrets(&result) {
-            self.states.update(name, |state| state.force_sync = true);
-        }
-        if self.store.get(name).is_none() {
-            // The object was deleted during the sync. The orphan check may have run before the rows were committed.
-            self.listed.notify_one();
-        }
-        Some(result)
+    if let Err(failure) = write_status(reconciler, declared, previous, None, SyncPhase::Syncing).await {
+        // Status updates never block a sync; the update after the sync retries.
+        tracing::warn!(error = %failure, "failed to set Reconciling condition");
     }
+}
 
-    async fn report_sync(
-        &self,
-        object: &AppRepository,
-        request: &SyncRequest,
-        result: SyncResult,
-    ) -> Result<Action, ReconcileError> {
-        let SyncResult { record, outcome } = result;
-        let spec = &request.spec;
-        let declared = Declared { object, spec };
-        self.observe(declared, Some(&record));
-        self.follow_up(&spec.name, Some(&record), changed_charts(request, &outcome))
-            .await;
-        for event in events::sync_events(spec, request.previous.as_ref(), &record, &outcome) {
-            self.origin.publish(&object.metadata, event).await;
-        }
-        let written = self.write_status(declared, Some(&record), None, SyncPhase::Idle).await;
-        let now = Timestamp::now();
-        let next_tick = until_due(spec, request.started, now).min(until_look(&record, now));
-        match after_sync(outcome, record.state.failures, next_tick) {
-            // The backoff of the sync applies even if the status update failed; the next sync retries it.
-            Err(retry @ ReconcileError::Transient { .. }) => Err(retry),
-            next => written.and(next),
-        }
+/// Runs a sync. Returns `None` if the object has changed before its start.
+async fn run_sync(
+    reconciler: &RepositoryReconciler,
+    object: &AppRepository,
+    request: &SyncRequest,
+) -> Option<Result<SyncResult, SyncAborted>> {
+    let (spec, previous) = (&request.spec, request.previous.as_ref());
+    let name = &spec.name;
+    let running = if previous.is_some_and(|previous| is_slow(&spec.url, previous)) {
+        reconciler.running_syncs.begin_slow(name)
+    } else {
+        reconciler.running_syncs.begin(name)
+    };
+    // A change before `begin` canceled nothing, but it enqueued the key again.
+    if !reconciler.is_current(name, &object.metadata) {
+        return None;
     }
-
-    async fn publish_import_events(&self, declared: Declared<'_>) {
-        let events = self
-            .imports
-            .as_ref()
-            .map(|imports| imports.take_events(&declared.spec.name));
-        for (reason, message) in events.into_iter().flatten() {
-            self.origin
-                .publish(&declared.object.metadata, Event::warning(reason, message))
-                .await;
-        }
+    // Before the sync reads the Secret: a change during the sync forces another sync.
+    let states = &reconciler.states;
+    let was_forced = states.update(name, |state| std::mem::take(&mut state.force_sync));
+    let timer = reconciler.metrics.start();
+    let sync = reconciler.syncer.sync(request.clone(), running.attempt().clone());
+    let result = sync.instrument(trace_span!("sync")).await;
+    drop(running);
+    if let Some(label) = metric_label(&result) {
+        timer.finish(label);
     }
+    if was_forced && !has_used_secrets(&result) {
+        states.update(name, |state| state.force_sync = true);
+    }
+    if reconciler.store.get(name).is_none() {
+        // The object was deleted during the sync. The orphan check may have run before the rows were committed.
+        reconciler.listed.notify_one();
+    }
+    Some(result)
+}
 
-    /// Does what follows a sync: enqueues the import of chart files, and removes Kubeapps' CronJobs.
-    async fn follow_up(&self, name: &NamespacedName, record: Option<&Record>, changed: ChangedCharts) {
-        let Some(record) = record.filter(|record| has_charts(record)) else {
-            return;
-        };
-        if let Some(imports) = &self.imports {
-            imports.enqueue(record, changed);
-        }
-        // Kubeapps' CronJobs stay until all charts are synced.
-        let is_ready = record.state.ready == Some(true);
-        if let Some(remover) = self.cronjob_remover.as_ref().filter(|_| is_ready) {
-            remover.after_sync(name).await;
-        }
+async fn report_sync(
+    reconciler: &RepositoryReconciler,
+    object: &AppRepository,
+    request: &SyncRequest,
+    result: SyncResult,
+) -> Result<Action, ReconcileError> {
+    let SyncResult { record, outcome } = result;
+    let spec = &request.spec;
+    let declared = Declared { object, spec };
+    reconciler.observe(declared, Some(&record));
+    follow_up(reconciler, &spec.name, Some(&record), changed_charts(request, &outcome)).await;
+    for event in events::sync_events(spec, request.previous.as_ref(), &record, &outcome) {
+        reconciler.origin.publish(&object.metadata, event).await;
+    }
+    let written = write_status(reconciler, declared, Some(&record), None, SyncPhase::Idle).await;
+    let now = Timestamp::now();
+    let next_tick = until_due(spec, request.started, now).min(until_look(&record, now));
+    match after_sync(outcome, record.state.failures, next_tick) {
+        // The backoff of the sync applies even if the status update failed; the next sync retries it.
+        Err(retry @ ReconcileError::Transient { .. }) => Err(retry),
+        next => written.and(next),
+    }
+}
+
+async fn publish_import_events(reconciler: &RepositoryReconciler, declared: Declared<'_>) {
+    let Some(imports) = &reconciler.imports else { return };
+    for (reason, message) in imports.take_events(&declared.spec.name) {
+        let event = Event::warning(reason, message);
+        reconciler.origin.publish(&declared.object.metadata, event).await;
+    }
+}
+
+/// Does what follows a sync: enqueues the import of chart files, and removes Kubeapps' CronJobs.
+async fn follow_up(
+    reconciler: &RepositoryReconciler,
+    name: &NamespacedName,
+    record: Option<&Record>,
+    changed: ChangedCharts,
+) {
+    let Some(record) = record.filter(|record| has_charts(record)) else {
+        return;
+    };
+    if let Some(imports) = &reconciler.imports {
+        imports.enqueue(record, changed);
+    }
+    // Kubeapps' CronJobs stay until all charts are synced.
+    let is_ready = record.state.ready == Some(true);
+    if let Some(remover) = reconciler.cronjob_remover.as_ref().filter(|_| is_ready) {
+        remover.after_sync(name).await;
     }
 }
 

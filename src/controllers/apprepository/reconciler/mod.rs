@@ -42,6 +42,9 @@ use crate::runtime::kube_client::ApiError;
 use crate::runtime::ownership::OwnershipFilter;
 use crate::runtime::watch::{Cached, Store};
 use crate::runtime::workqueue::{Backoff, Priority, Queue};
+use cleanup::clean_up;
+use in_jobs::act_on_jobs;
+use report::{report_database_error, report_invalid_object};
 
 const STALE_CACHE_RETRY: Duration = Duration::from_secs(5);
 
@@ -82,11 +85,8 @@ impl Reconcile for RepositoryReconciler {
     fn reconcile<'a>(&'a self, key: &'a Key, priority: Priority) -> BoxFuture<'a, Result<Action, ReconcileError>> {
         async move {
             match key.class {
-                CLEANUP => self.clean_up(&key.name).await,
-                _ => {
-                    self.reconcile_repository(&key.name, SyncCause::Key(key, priority))
-                        .await
-                }
+                CLEANUP => clean_up(self, &key.name).await,
+                _ => reconcile_repository(self, &key.name, SyncCause::Key(key, priority)).await,
             }
         }
         .boxed()
@@ -97,9 +97,9 @@ impl RepositoryReconciler {
     /// Syncs `name` even if it is not due, as `run --once` does.
     pub async fn sync_now(&self, name: &NamespacedName) -> Result<Action, ReconcileError> {
         if is_gone(self.store.get(name).as_ref()) {
-            return self.clean_up(name).await;
+            return clean_up(self, name).await;
         }
-        self.reconcile_repository(name, SyncCause::Forced).await
+        reconcile_repository(self, name, SyncCause::Forced).await
     }
 
     /// Returns the cached object, after a reset of the state of another object of its name.
@@ -111,108 +111,6 @@ impl RepositoryReconciler {
             imports.forget(name);
         }
         cached
-    }
-
-    async fn reconcile_repository(
-        &self,
-        name: &NamespacedName,
-        cause: SyncCause<'_>,
-    ) -> Result<Action, ReconcileError> {
-        if self.stopping.is_cancelled() {
-            return Ok(Action::Done);
-        }
-        let Some(cached) = self.look_up(name).filter(|cached| !is_gone(Some(cached))) else {
-            self.queue.add(cleanup_key(name), Priority::USER);
-            return Ok(Action::Done);
-        };
-        match cached {
-            Cached::Invalid { meta, error } => self.report_invalid_object(name, &meta, &error).await,
-            Cached::Object(object) => self.reconcile_object(name, &object, cause).await,
-        }
-    }
-
-    async fn reconcile_object(
-        &self,
-        name: &NamespacedName,
-        object: &AppRepository,
-        cause: SyncCause<'_>,
-    ) -> Result<Action, ReconcileError> {
-        self.revoke_removal(name, &object.metadata);
-        let spec = RepositorySpec::of(object, &self.defaults, self.origin.is_directory());
-        match self.origin.add_finalizer(&object.metadata).await {
-            Ok(()) => {}
-            // The deletion event is on its way.
-            Err(error) if error.is_not_found() => return Ok(Action::Done),
-            Err(error) => return Err(api_error(&error)),
-        }
-        let declared = Declared { object, spec: &spec };
-        let Some(rows) = self.own_rows(declared).await? else {
-            return Ok(Action::requeue_after(STALE_CACHE_RETRY));
-        };
-        self.observe(declared, rows.record.as_ref());
-        let observed = ObservedRepository {
-            spec: &spec,
-            rows: &rows,
-            created: created(object),
-            class: match cause {
-                SyncCause::Key(key, _) => Some(key.class),
-                SyncCause::Forced => None,
-            },
-            force_sync: self.states.read(name, |state| state.force_sync),
-        };
-        if let Some(runner) = &self.job_runner
-            && let Some(action) = self.act_on_jobs(runner, object, observed).await?
-        {
-            return Ok(action);
-        }
-        match plan(observed, Timestamp::now()) {
-            SyncPlan::HandOver(class) => {
-                self.hand_over(cause, class);
-                Ok(Action::Done)
-            }
-            SyncPlan::Wait(until) => self.wait(declared, rows.record.as_ref(), until).await,
-            SyncPlan::Sync(request) => self.sync(object, *request).await,
-        }
-    }
-
-    /// Keeps the charts of an object that is declared again.
-    fn revoke_removal(&self, name: &NamespacedName, meta: &ObjectMeta) {
-        self.states.update(name, |state| {
-            state.approved_removal = None;
-            state.last_event = None;
-            state.last_status = None;
-        });
-        if !self.is_current(name, meta) {
-            // The object is gone again, and the approval that was just revoked may have been for that deletion.
-            self.listed.notify_one();
-        }
-    }
-
-    /// Removes the rows of another object of the name, and returns its own. `None` while the cache is stale.
-    async fn own_rows(&self, declared: Declared<'_>) -> Result<Option<Rows>, ReconcileError> {
-        let name = &declared.spec.name;
-        let record = match self.catalog.record(name).await {
-            Ok(record) => record,
-            Err(error) => return Err(self.report_database_error(declared, None, &error).await),
-        };
-        let uid = match adopt(declared.spec, record) {
-            Ok(rows) => return Ok(Some(rows)),
-            Err(Replaced { uid }) => uid,
-        };
-        if !self.is_cache_current(name).await? {
-            return Ok(None);
-        }
-        tracing::info!("removing charts of a previous repository with the same name");
-        match self.catalog.remove(name, Fence::Uid(Some(&uid))).await {
-            Ok(_) => Ok(Some(Rows::default())),
-            Err(error) => Err(self.report_database_error(declared, None, &error).await),
-        }
-    }
-
-    fn hand_over(&self, cause: SyncCause<'_>, class: &'static str) {
-        if let SyncCause::Key(key, priority) = cause {
-            self.queue.add(Key { class, ..key.clone() }, priority);
-        }
     }
 
     /// Updates the metrics of a repository that is not deleted meanwhile.
@@ -235,11 +133,8 @@ impl RepositoryReconciler {
     /// replica may have synced a newer object.
     async fn is_cache_current(&self, name: &NamespacedName) -> Result<bool, ReconcileError> {
         let cached = self.store.get(name).and_then(|cached| cached.meta().uid.clone());
-        let is_current = self
-            .origin
-            .has_uid(name, cached.as_deref())
-            .await
-            .map_err(|error| api_error(&error))?;
+        let live = self.origin.has_uid(name, cached.as_deref()).await;
+        let is_current = live.map_err(|error| api_error(&error))?;
         if !is_current {
             tracing::info!("the cache is stale, keeping the charts until it is updated");
         }
@@ -249,6 +144,104 @@ impl RepositoryReconciler {
     /// Returns true if the store still has this object, and it is not being deleted.
     fn is_current(&self, name: &NamespacedName, meta: &ObjectMeta) -> bool {
         self.store.get(name).is_some_and(|cached| is_same(cached.meta(), meta))
+    }
+}
+
+async fn reconcile_repository(
+    reconciler: &RepositoryReconciler,
+    name: &NamespacedName,
+    cause: SyncCause<'_>,
+) -> Result<Action, ReconcileError> {
+    if reconciler.stopping.is_cancelled() {
+        return Ok(Action::Done);
+    }
+    let Some(cached) = reconciler.look_up(name).filter(|cached| !is_gone(Some(cached))) else {
+        reconciler.queue.add(cleanup_key(name), Priority::USER);
+        return Ok(Action::Done);
+    };
+    match cached {
+        Cached::Invalid { meta, error } => report_invalid_object(reconciler, name, &meta, &error).await,
+        Cached::Object(object) => reconcile_object(reconciler, name, &object, cause).await,
+    }
+}
+
+async fn reconcile_object(
+    reconciler: &RepositoryReconciler,
+    name: &NamespacedName,
+    object: &AppRepository,
+    cause: SyncCause<'_>,
+) -> Result<Action, ReconcileError> {
+    revoke_removal(reconciler, name, &object.metadata);
+    let spec = RepositorySpec::of(object, &reconciler.defaults, reconciler.origin.is_directory());
+    match reconciler.origin.add_finalizer(&object.metadata).await {
+        Ok(()) => {}
+        // The deletion event is on its way.
+        Err(error) if error.is_not_found() => return Ok(Action::Done),
+        Err(error) => return Err(api_error(&error)),
+    }
+    let declared = Declared { object, spec: &spec };
+    let Some(rows) = own_rows(reconciler, declared).await? else {
+        return Ok(Action::requeue_after(STALE_CACHE_RETRY));
+    };
+    reconciler.observe(declared, rows.record.as_ref());
+    let observed = ObservedRepository {
+        spec: &spec,
+        rows: &rows,
+        created: created(object),
+        class: match cause {
+            SyncCause::Key(key, _) => Some(key.class),
+            SyncCause::Forced => None,
+        },
+        force_sync: reconciler.states.read(name, |state| state.force_sync),
+    };
+    if let Some(runner) = &reconciler.job_runner
+        && let Some(action) = act_on_jobs(reconciler, runner, object, observed).await?
+    {
+        return Ok(action);
+    }
+    match plan(observed, Timestamp::now()) {
+        SyncPlan::HandOver(class) => {
+            if let SyncCause::Key(key, priority) = cause {
+                reconciler.queue.add(Key { class, ..key.clone() }, priority);
+            }
+            Ok(Action::Done)
+        }
+        SyncPlan::Wait(until) => in_process::wait(reconciler, declared, rows.record.as_ref(), until).await,
+        SyncPlan::Sync(request) => in_process::sync(reconciler, object, *request).await,
+    }
+}
+
+/// Keeps the charts of an object that is declared again.
+fn revoke_removal(reconciler: &RepositoryReconciler, name: &NamespacedName, meta: &ObjectMeta) {
+    reconciler.states.update(name, |state| {
+        state.approved_removal = None;
+        state.last_event = None;
+        state.last_status = None;
+    });
+    if !reconciler.is_current(name, meta) {
+        // The object is gone again, and the approval that was just revoked may have been for that deletion.
+        reconciler.listed.notify_one();
+    }
+}
+
+/// Removes the rows of another object of the name, and returns its own. `None` while the cache is stale.
+async fn own_rows(reconciler: &RepositoryReconciler, declared: Declared<'_>) -> Result<Option<Rows>, ReconcileError> {
+    let name = &declared.spec.name;
+    let record = match reconciler.catalog.record(name).await {
+        Ok(record) => record,
+        Err(error) => return Err(report_database_error(reconciler, declared, None, &error).await),
+    };
+    let uid = match adopt(declared.spec, record) {
+        Ok(rows) => return Ok(Some(rows)),
+        Err(Replaced { uid }) => uid,
+    };
+    if !reconciler.is_cache_current(name).await? {
+        return Ok(None);
+    }
+    tracing::info!("removing charts of a previous repository with the same name");
+    match reconciler.catalog.remove(name, Fence::Uid(Some(&uid))).await {
+        Ok(_) => Ok(Some(Rows::default())),
+        Err(error) => Err(report_database_error(reconciler, declared, None, &error).await),
     }
 }
 

@@ -9,10 +9,11 @@ use kube::api::ObjectMeta;
 
 use super::{RepositoryReconciler, ignore_not_found, is_same};
 use crate::api::NamespacedName;
-use crate::catalog::{self, Record, RecordState};
+use crate::catalog::{self, Catalog, Record, RecordState};
 use crate::controllers::apprepository::event_handler::{key, reconcile_inputs};
 use crate::controllers::apprepository::jobs::Declared;
 use crate::controllers::apprepository::news;
+use crate::controllers::apprepository::origin::Origin;
 use crate::controllers::apprepository::status::{self, Facts, ImportProgress, SyncPhase};
 use crate::runtime::controller::{Action, ReconcileError};
 use crate::runtime::events::Event;
@@ -25,169 +26,164 @@ const DATABASE_BACKOFF: Backoff = Backoff {
     cap: Duration::from_secs(60),
 };
 
-impl RepositoryReconciler {
-    /// Reports an error of the database in the status, and returns the error of the reconcile.
-    pub(super) async fn report_database_error(
-        &self,
-        declared: Declared<'_>,
-        record: Option<&Record>,
-        error: &catalog::Error,
-    ) -> ReconcileError {
-        let state = RecordState {
-            ready: Some(false),
-            stalled: false,
-            reason: error.reason().to_owned(),
-            message: error.to_string(),
-            failures: 1,
-            ..RecordState::default()
-        };
-        let written = self.write_status(declared, record, Some(&state), SyncPhase::Idle).await;
-        if let Err(failure) = written {
-            tracing::warn!(error = %failure, "failed to update status after database error");
-        }
-        // A slow repository is handed over to its class by the next reconcile.
-        self.faults
-            .reconcile_error(key(&declared.spec.name), error, DATABASE_BACKOFF)
+/// Reports an error of the database in the status, and returns the error of the reconcile.
+pub(super) async fn report_database_error(
+    reconciler: &RepositoryReconciler,
+    declared: Declared<'_>,
+    record: Option<&Record>,
+    error: &catalog::Error,
+) -> ReconcileError {
+    let state = RecordState {
+        ready: Some(false),
+        stalled: false,
+        reason: error.reason().to_owned(),
+        message: error.to_string(),
+        failures: 1,
+        ..RecordState::default()
+    };
+    let written = write_status(reconciler, declared, record, Some(&state), SyncPhase::Idle).await;
+    if let Err(failure) = written {
+        tracing::warn!(error = %failure, "failed to update status after database error");
     }
+    // A slow repository is handed over to its class by the next reconcile.
+    reconciler
+        .faults
+        .reconcile_error(key(&declared.spec.name), error, DATABASE_BACKOFF)
+}
 
-    /// Returns false if the CRD is not installed, or has no status subresource, as Kubeapps' CRD.
-    async fn has_status_subresource(&self) -> Result<bool, ReconcileError> {
-        let has_status = self.origin.has_status().await;
-        has_status.or_else(|error| ignore_not_found(error).map(|()| false))
+/// Returns false if the CRD is not installed, or has no status subresource, as Kubeapps' CRD.
+async fn has_status_subresource(origin: &Origin) -> Result<bool, ReconcileError> {
+    let has_status = origin.has_status().await;
+    has_status.or_else(|error| ignore_not_found(error).map(|()| false))
+}
+
+/// Inserts the news of a stalled repository, if no sync records why. One that was never synced has nothing to recover from.
+async fn report_unrecorded(
+    catalog: &Catalog,
+    sinks: &[String],
+    uid: Option<&str>,
+    record: Option<&Record>,
+    state: &RecordState,
+) {
+    let is_new = |record: &&Record| !record.state.failure_reported && Some(&*record.uid) == uid;
+    let Some(record) = record.filter(is_new) else { return };
+    if sinks.is_empty() || !state.stalled {
+        return;
     }
-
-    /// Inserts the news of a stalled repository, if no sync records why. One that was never synced has nothing to recover from.
-    async fn report_unrecorded(
-        &self,
-        sinks: &[String],
-        uid: Option<&str>,
-        record: Option<&Record>,
-        state: &RecordState,
-    ) {
-        let is_new = |record: &&Record| !record.state.failure_reported && Some(&*record.uid) == uid;
-        let Some(record) = record.filter(is_new) else { return };
-        if sinks.is_empty() || !state.stalled {
-            return;
-        }
-        if let Err(error) = self.catalog.report_failure(record, &state.message, sinks).await {
-            tracing::warn!(%error, "failed to insert the news of a failure");
-        }
+    if let Err(error) = catalog.report_failure(record, &state.message, sinks).await {
+        tracing::warn!(%error, "failed to insert the news of a failure");
     }
+}
 
-    pub(super) async fn write_status(
-        &self,
-        declared: Declared<'_>,
-        record: Option<&Record>,
-        unrecorded: Option<&RecordState>,
-        phase: SyncPhase,
-    ) -> Result<(), ReconcileError> {
-        let Declared { object, spec } = declared;
-        if let Some(state) = unrecorded {
-            self.report_unrecorded(&spec.news_sinks, Some(&spec.uid), record, state)
-                .await;
-        }
-        if !self.has_status_subresource().await? {
-            return Ok(());
-        }
-        let name = &spec.name;
-        let Some(Cached::Object(current)) = self
-            .store
-            .get(name)
-            .filter(|seen| is_same(seen.meta(), &object.metadata))
-        else {
-            // The object was deleted, recreated, or made invalid.
-            return Ok(());
-        };
-        let facts = Facts {
-            generation: spec.generation,
-            suspended: spec.suspended,
-            is_new_spec: record.is_some_and(|record| record.spec_hash.as_deref() != Some(spec.spec_hash.as_str())),
-            record,
-            unrecorded,
-            phase,
-            files: self
-                .imports
-                .as_ref()
-                .map_or(ImportProgress::Disabled, |imports| imports.progress(name)),
-            now: Timestamp::now(),
-        };
-        let before = current.status.as_ref();
-        let status = status::build(&facts, before);
-        if !status::needs_update(before, &status) {
-            return Ok(());
-        }
-        match self.origin.write_status(&current.metadata, &status).await {
-            Ok(written) => {
-                // Otherwise the object was changed meanwhile: the watch must deliver that first.
-                if reconcile_inputs(&written) == reconcile_inputs(&current.metadata) {
-                    let assumed = current.with_written(written, status);
-                    self.store.assume(Cached::Object(Arc::new(assumed)));
-                }
-                Ok(())
+pub(super) async fn write_status(
+    reconciler: &RepositoryReconciler,
+    declared: Declared<'_>,
+    record: Option<&Record>,
+    unrecorded: Option<&RecordState>,
+    phase: SyncPhase,
+) -> Result<(), ReconcileError> {
+    let Declared { object, spec } = declared;
+    if let Some(state) = unrecorded {
+        report_unrecorded(&reconciler.catalog, &spec.news_sinks, Some(&spec.uid), record, state).await;
+    }
+    if !has_status_subresource(&reconciler.origin).await? {
+        return Ok(());
+    }
+    let name = &spec.name;
+    let cached = reconciler.store.get(name);
+    let Some(Cached::Object(current)) = cached.filter(|seen| is_same(seen.meta(), &object.metadata)) else {
+        // The object was deleted, recreated, or made invalid.
+        return Ok(());
+    };
+    let imports = reconciler.imports.as_ref();
+    let facts = Facts {
+        generation: spec.generation,
+        suspended: spec.suspended,
+        is_new_spec: record.is_some_and(|record| record.spec_hash.as_deref() != Some(spec.spec_hash.as_str())),
+        record,
+        unrecorded,
+        phase,
+        files: imports.map_or(ImportProgress::Disabled, |imports| imports.progress(name)),
+        now: Timestamp::now(),
+    };
+    let before = current.status.as_ref();
+    let status = status::build(&facts, before);
+    if !status::needs_update(before, &status) {
+        return Ok(());
+    }
+    match reconciler.origin.write_status(&current.metadata, &status).await {
+        Ok(written) => {
+            // Otherwise the object was changed meanwhile: the watch must deliver that first.
+            if reconcile_inputs(&written) == reconcile_inputs(&current.metadata) {
+                let assumed = current.with_written(written, status);
+                reconciler.store.assume(Cached::Object(Arc::new(assumed)));
             }
-            Err(error) => ignore_not_found(error),
+            Ok(())
         }
+        Err(error) => ignore_not_found(error),
     }
+}
 
-    /// Reports an object that can't be decoded. Its charts stay.
-    pub(super) async fn report_invalid_object(
-        &self,
-        name: &NamespacedName,
-        meta: &ObjectMeta,
-        error: &str,
-    ) -> Result<Action, ReconcileError> {
-        let message = format!("invalid AppRepository: {error}");
-        let state = RecordState {
-            ready: Some(false),
-            stalled: true,
-            reason: "InvalidObject".to_owned(),
-            message: message.clone(),
-            failures: 1,
-            ..RecordState::default()
-        };
-        // Without the record, the status has fewer details.
-        let record = self.catalog.record(name).await.ok().flatten();
-        let sinks = news::sinks(meta, self.defaults.news_sinks.as_deref());
-        self.report_unrecorded(&sinks, meta.uid.as_deref(), record.as_ref(), &state)
-            .await;
-        let facts = Facts {
-            generation: meta.generation,
-            suspended: false,
-            is_new_spec: false,
-            record: record.as_ref(),
-            unrecorded: Some(&state),
-            phase: SyncPhase::Idle,
-            files: ImportProgress::Disabled,
-            now: Timestamp::now(),
-        };
-        let status = status::build(&facts, None);
-        self.publish_once(name, meta, Event::warning("InvalidObject", &message))
-            .await;
-        let fingerprint = status::fingerprint(&status);
-        if self.states.read(name, |state| state.last_status) != Some(fingerprint)
-            && self.has_status_subresource().await?
-        {
-            self.origin
-                .write_status(meta, &status)
-                .await
-                .map(drop)
-                .or_else(ignore_not_found)?;
-            self.states.update(name, |state| state.last_status = Some(fingerprint));
+/// Reports an object that can't be decoded. Its charts stay.
+pub(super) async fn report_invalid_object(
+    reconciler: &RepositoryReconciler,
+    name: &NamespacedName,
+    meta: &ObjectMeta,
+    error: &str,
+) -> Result<Action, ReconcileError> {
+    let message = format!("invalid AppRepository: {error}");
+    let state = RecordState {
+        ready: Some(false),
+        stalled: true,
+        reason: "InvalidObject".to_owned(),
+        message: message.clone(),
+        failures: 1,
+        ..RecordState::default()
+    };
+    // Without the record, the status has fewer details.
+    let catalog = &reconciler.catalog;
+    let record = catalog.record(name).await.ok().flatten();
+    let sinks = news::sinks(meta, reconciler.defaults.news_sinks.as_deref());
+    report_unrecorded(catalog, &sinks, meta.uid.as_deref(), record.as_ref(), &state).await;
+    let facts = Facts {
+        generation: meta.generation,
+        suspended: false,
+        is_new_spec: false,
+        record: record.as_ref(),
+        unrecorded: Some(&state),
+        phase: SyncPhase::Idle,
+        files: ImportProgress::Disabled,
+        now: Timestamp::now(),
+    };
+    let status = status::build(&facts, None);
+    publish_once(reconciler, name, meta, Event::warning("InvalidObject", &message)).await;
+    let fingerprint = status::fingerprint(&status);
+    let (origin, states) = (&reconciler.origin, &reconciler.states);
+    if states.read(name, |state| state.last_status) != Some(fingerprint) && has_status_subresource(origin).await? {
+        if let Err(error) = origin.write_status(meta, &status).await {
+            ignore_not_found(error)?;
         }
-        Err(ReconcileError::Terminal {
-            message,
-            retry_after: None,
-        })
+        states.update(name, |state| state.last_status = Some(fingerprint));
     }
+    Err(ReconcileError::Terminal {
+        message,
+        retry_after: None,
+    })
+}
 
-    /// Publishes an event unless the last one had the same reason and generation.
-    pub(super) async fn publish_once(&self, name: &NamespacedName, meta: &ObjectMeta, event: Event) {
-        let mut hasher = DefaultHasher::new();
-        (&event.reason, meta.generation).hash(&mut hasher);
-        let fingerprint = hasher.finish();
-        if self.states.read(name, |state| state.last_event) != Some(fingerprint) {
-            self.origin.publish(meta, event).await;
-            self.states.update(name, |state| state.last_event = Some(fingerprint));
-        }
+/// Publishes an event unless the last one had the same reason and generation.
+pub(super) async fn publish_once(
+    reconciler: &RepositoryReconciler,
+    name: &NamespacedName,
+    meta: &ObjectMeta,
+    event: Event,
+) {
+    let mut hasher = DefaultHasher::new();
+    (&event.reason, meta.generation).hash(&mut hasher);
+    let fingerprint = hasher.finish();
+    let states = &reconciler.states;
+    if states.read(name, |state| state.last_event) != Some(fingerprint) {
+        reconciler.origin.publish(meta, event).await;
+        states.update(name, |state| state.last_event = Some(fingerprint));
     }
 }

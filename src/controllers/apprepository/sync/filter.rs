@@ -6,6 +6,10 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::filter_process::FilterProcesses;
+use super::request::SyncError;
+use super::{Prepared, SyncerRun, resource_exhausted};
+use crate::budget::WorkError;
+use crate::catalog::Record;
 use crate::jq::{self, FilterError, JqRule};
 use crate::runtime::worker_process::{Worker, WorkerError};
 use crate::text::{printable, truncate};
@@ -87,6 +91,42 @@ impl ChartFilter {
         };
         let place = place.to_owned();
         FilterError::LimitExceeded { place, cause }
+    }
+}
+
+/// Compiles a filter that was not used before, before anything is fetched: an invalid one costs no request.
+pub(super) async fn check_filter(run: &SyncerRun<'_>) -> Result<(), Prepared> {
+    let Some(mut filter) = run.filter().filter(|_| run.last_success().is_none()) else {
+        return Ok(());
+    };
+    let permits = match run.reserve(0).await {
+        Ok(permits) => permits,
+        Err(error) => return Err(Prepared::Failed(resource_exhausted(&error))),
+    };
+    let compile = move || {
+        let compiled = filter.compile();
+        drop(permits);
+        compiled
+    };
+    let failed = match run.compute(compile).await {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(error)) => filter_failed(run.request.previous.as_ref(), &error),
+        Err(WorkError::Exhausted(error)) => resource_exhausted(&error),
+        Err(WorkError::Panicked) => {
+            let message = "filter compiler panicked; please report this bug with the filter";
+            SyncError::stalled("InternalError", message)
+        }
+    };
+    Err(Prepared::Failed(failed))
+}
+
+/// Returns a transient error if a retry may mend the failure, until it occurs the third time in a row.
+pub(super) fn filter_failed(previous: Option<&Record>, error: &FilterError) -> SyncError {
+    let previous = previous.map(|previous| &previous.state);
+    let is_third = previous.is_some_and(|state| state.reason == error.reason() && state.failures >= 2);
+    SyncError {
+        transient: error.is_transient() && !is_third,
+        ..SyncError::stalled(error.reason(), error.to_string())
     }
 }
 

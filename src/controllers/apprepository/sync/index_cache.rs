@@ -142,25 +142,17 @@ pub(super) fn chart_digest(CacheEntry { key, chart }: CacheEntry, outcome: Chart
     }
 }
 
-impl SyncerRun<'_> {
-    /// Loads the cache of the index. Returns `None` if the system has no random numbers.
-    pub(super) async fn index_cache(&self) -> Result<Option<IndexCache>, SyncAborted> {
-        let spec = &self.request.spec;
-        let cache_key = cache_key(&spec.name, spec.change_key.as_str(), &self.syncer.context.decode_limits);
-        let stored = self.catalog().chart_digests(&spec.name, &cache_key).await?;
-        let (is_trusted, timestamps_matter) = (self.last_success().is_some(), spec.filter.is_some());
-        let cache = IndexCache::new(
-            cache_key,
-            stored,
-            is_trusted,
-            timestamps_matter,
-            &self.syncer.digest_key,
-        );
-        let cache = cache.inspect_err(|error| {
-            tracing::warn!(%error, "failed to get random numbers, decoding full indexes");
-        });
-        Ok(cache.ok())
-    }
+/// Loads the cache of the index. Returns `None` if the system has no random numbers.
+pub(super) async fn load_index_cache(run: &SyncerRun<'_>) -> Result<Option<IndexCache>, SyncAborted> {
+    let spec = &run.request.spec;
+    let cache_key = cache_key(&spec.name, spec.change_key.as_str(), &run.syncer.context.decode_limits);
+    let stored = run.catalog().chart_digests(&spec.name, &cache_key).await?;
+    let (is_trusted, timestamps_matter) = (run.last_success().is_some(), spec.filter.is_some());
+    let cache = IndexCache::new(cache_key, stored, is_trusted, timestamps_matter, &run.syncer.digest_key);
+    let cache = cache.inspect_err(|error| {
+        tracing::warn!(%error, "failed to get random numbers, decoding full indexes");
+    });
+    Ok(cache.ok())
 }
 
 /// Returns the cache key: a hash of everything that affects the decode result of a chart.

@@ -11,6 +11,7 @@ mod chart_rows;
 mod commit;
 mod commit_result;
 mod download_cache;
+mod fetch;
 pub mod filter;
 pub mod filter_process;
 mod helm_index;
@@ -26,10 +27,11 @@ mod verify;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use super::decision::{SyncMode, is_unmodified};
 use super::metrics::RepositoryMetrics;
@@ -37,24 +39,31 @@ use super::running_syncs::SyncAttempt;
 use super::secrets::source::CredentialSource;
 use super::spec::{RepositoryKind, RepositorySpec};
 use crate::api::NamespacedName;
-use crate::budget::{Budgets, Full, Reservation, return_to_runtime};
+use crate::budget::{Budgets, Exhausted, Full, Reservation, WorkError, return_to_runtime};
 use crate::catalog::{Baseline, Catalog, DigestUpdate, ErrorKind, OciRemovals, Record, Refused, RetainedPart};
-use crate::helm::index::{DecodeLimits, SharedSplit, Summary};
-use crate::http::{self as fetch, Body, FetchError, Fetched, Fetcher, Validators};
+use crate::helm::index::{DecodeLimits, Summary};
+use crate::http::{FetchError, FetchLimits, Fetcher, Validators};
 use crate::trace::trace_span;
-use download_cache::{Download, DownloadCache, DownloadRequest};
-use filter_process::FilterProcesses;
+use chart_rows::{RowBuilder, RowSettings};
+use commit::{commit, save_failed, save_unchanged};
+use download_cache::DownloadCache;
+use fetch::fetch_index;
+use filter::{ChartFilter, check_filter};
+use filter_process::{FilterProcesses, process_memory};
+use helm_index::decode_index;
 use index_cache::CommonDigestKey;
-use location::{FileAccess, Location, locate};
+use location::FileAccess;
+use oci::prepare_registry;
 use request::{SyncAborted, SyncError, SyncRequest, SyncResult};
 use rows::Spool;
+use shrink_guard::{check_shrink, load_baseline};
 
 #[derive(Clone)]
 pub struct SyncContext {
     pub catalog: Catalog,
     pub fetcher: Fetcher,
     pub credentials: CredentialSource,
-    pub fetch_limits: fetch::FetchLimits,
+    pub fetch_limits: FetchLimits,
     pub decode_limits: DecodeLimits,
     pub budgets: Budgets,
     /// Maximum memory of one decode in bytes.
@@ -101,28 +110,112 @@ impl Syncer {
             request,
             attempt: attempt.clone(),
             secret_versions: String::new(),
-            baseline: None,
             ignore_cache,
         };
         // Boxed, since a sync is a large future and polls deeply.
-        match run(request.clone(), false).run().boxed().await {
+        match sync_once(run(request.clone(), false)).boxed().await {
             // Another process changed the charts during the sync.
             Err(SyncAborted::Catalog(error)) if *error.kind() == ErrorKind::StaleDigests => {
-                run(request, true).run().boxed().await
+                sync_once(run(request, true)).boxed().await
             }
             done => done,
         }
     }
 }
 
+/// The inputs of one sync. A stage takes them and the results of earlier stages.
 struct SyncerRun<'a> {
     syncer: &'a Syncer,
     request: SyncRequest,
     attempt: SyncAttempt,
+    /// Empty before the session is open.
     secret_versions: String,
-    baseline: Option<Baseline>,
     /// Ignores stored digests, because the charts changed during the sync.
     ignore_cache: bool,
+}
+
+impl SyncerRun<'_> {
+    const fn catalog(&self) -> &Catalog {
+        &self.syncer.context.catalog
+    }
+
+    fn fetch_limits(&self) -> FetchLimits {
+        limits(&self.request.spec, &self.syncer.context.fetch_limits)
+    }
+
+    fn last_refusal(&self) -> Option<Refused> {
+        let refused = self.request.previous.as_ref()?.refused.as_ref()?;
+        let applies = self.request.mode == SyncMode::Conditional && refused.inputs == self.request.spec.refusal_key();
+        applies.then(|| refused.clone())
+    }
+
+    /// Returns the record of the last success, if the rows still match this spec.
+    fn last_success(&self) -> Option<&Record> {
+        let key = self.request.spec.change_key.as_str();
+        self.request.previous.as_ref().filter(|previous| {
+            self.request.mode == SyncMode::Conditional
+                && !self.ignore_cache
+                && previous.last_success.is_some()
+                && previous.change_key == key
+                && is_unmodified(previous)
+        })
+    }
+
+    fn is_same_as_last(&self, digest: &str) -> bool {
+        let last = self.last_success();
+        last.is_some_and(|last| last.index_digest == digest)
+    }
+
+    fn have_secrets_changed(&self) -> bool {
+        let previous = self.request.previous.as_ref();
+        previous.is_none_or(|previous| previous.credentials != self.secret_versions)
+    }
+
+    /// Reserves memory for work, and for the process of its filter.
+    async fn reserve(&self, memory: u64) -> Result<WorkPermits, Exhausted> {
+        let (context, namespace) = (&self.syncer.context, &self.request.spec.name.namespace);
+        if self.request.spec.filter.is_none() {
+            let (memory, _filter) = (context.budgets.memory(namespace, memory).await?, None);
+            return Ok(WorkPermits { memory, _filter });
+        }
+        let memory = memory + process_memory(context.filters.memory);
+        let (memory, filter) = context.budgets.filter_memory(namespace, memory).await?;
+        let _filter = Some(filter);
+        Ok(WorkPermits { memory, _filter })
+    }
+
+    /// Runs work on a blocking thread with a CPU permit.
+    fn compute<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> impl Future<Output = Result<T, WorkError>> {
+        let namespace = &self.request.spec.name.namespace;
+        let span = Span::current();
+        let work = move || span.in_scope(work);
+        self.syncer.context.budgets.compute(namespace, work)
+    }
+
+    fn builder(&self) -> RowBuilder {
+        let context = &self.syncer.context;
+        let settings = RowSettings {
+            spec: self.request.spec.clone(),
+            spool_dir: context.spool_dir.clone(),
+            spool: context.budgets.spool.clone(),
+            cancel: self.attempt.canceled.clone(),
+        };
+        RowBuilder::new(settings, self.filter())
+    }
+
+    fn filter(&self) -> Option<ChartFilter> {
+        let rule = Arc::new(self.request.spec.filter.clone()?);
+        let (processes, cancel) = (self.syncer.context.filters.clone(), self.attempt.canceled.clone());
+        Some(ChartFilter::new(processes, rule, cancel))
+    }
+}
+
+struct WorkPermits {
+    memory: Reservation,
+    _filter: Option<Reservation>,
 }
 
 /// Result of fetching and decoding, before anything is written.
@@ -141,6 +234,8 @@ struct DecodedRows {
     summary: Summary,
     sha256: String,
     validators: Validators,
+    /// Counts to compare the next index with.
+    baseline: Baseline,
     remaining: Option<Remaining>,
     retain: Retain,
     /// Tags and repositories that are no longer in the registry.
@@ -168,195 +263,90 @@ enum Retain {
     Charts(HashMap<String, RetainedPart>),
 }
 
-impl SyncerRun<'_> {
-    const fn catalog(&self) -> &Catalog {
-        &self.syncer.context.catalog
-    }
+async fn sync_once(run: SyncerRun<'_>) -> Result<SyncResult, SyncAborted> {
+    let canceled = run.attempt.canceled.clone();
+    // A canceled sync writes nothing: its transaction is rolled back.
+    canceled
+        .run_until_cancelled_owned(stages(run).boxed())
+        .await
+        .unwrap_or(Err(SyncAborted::Cancelled))
+}
 
-    async fn run(self) -> Result<SyncResult, SyncAborted> {
-        let canceled = self.attempt.canceled.clone();
-        // A canceled sync writes nothing: its transaction is rolled back.
-        canceled
-            .run_until_cancelled_owned(self.prepare_and_commit().boxed())
-            .await
-            .unwrap_or(Err(SyncAborted::Cancelled))
+async fn stages(mut run: SyncerRun<'_>) -> Result<SyncResult, SyncAborted> {
+    match prepare(&mut run).boxed().await? {
+        Prepared::Unchanged(validators) => save_unchanged(&run, validators).await,
+        Prepared::Refused(refused) => {
+            let failed = SyncError::stalled(&refused.reason, &refused.message);
+            save_failed(&run, failed, Some(refused)).await
+        }
+        Prepared::Failed(failed) => {
+            let refused = run.last_refusal();
+            save_failed(&run, failed, refused).await
+        }
+        Prepared::Index(decoded) => commit(&run, *decoded).boxed().instrument(trace_span!("commit")).await,
     }
+}
 
-    async fn prepare_and_commit(mut self) -> Result<SyncResult, SyncAborted> {
-        match self.prepare().boxed().await? {
-            Prepared::Unchanged(validators) => self.save_unchanged(validators).await,
-            Prepared::Refused(refused) => {
-                let failed = SyncError::stalled(&refused.reason, &refused.message);
-                self.save_failed(failed, Some(refused)).await
-            }
-            Prepared::Failed(failed) => {
-                let refused = self.last_refusal();
-                self.save_failed(failed, refused).await
-            }
-            Prepared::Index(decoded) => self.commit(*decoded).boxed().instrument(trace_span!("commit")).await,
+async fn prepare(run: &mut SyncerRun<'_>) -> Result<Prepared, SyncAborted> {
+    if let Err(prepared) = check_filter(run).await {
+        return Ok(prepared);
+    }
+    let baseline = load_baseline(run.catalog(), &run.request).await?;
+    let session = match open_session(run).await {
+        Ok(session) => session,
+        Err(failed) => return Ok(Prepared::Failed(failed)),
+    };
+    let prepared = match run.request.spec.kind {
+        RepositoryKind::Helm => prepare_index(run, &session).await?,
+        RepositoryKind::Oci => prepare_registry(run, session).instrument(trace_span!("fetch")).await?,
+    };
+    Ok(match prepared {
+        Prepared::Index(decoded) => check_shrink(&run.request.spec, baseline, decoded),
+        prepared => prepared,
+    })
+}
+
+async fn open_session(run: &mut SyncerRun<'_>) -> Result<Fetcher, SyncError> {
+    let (mut access, secret_versions) = run.syncer.context.credentials.access(&run.request.spec).await?;
+    // A large Secret, or a large object, was decoded before. What follows computes on threads of its own.
+    return_to_runtime();
+    run.secret_versions = secret_versions;
+    access.tracker = run.attempt.requests.clone();
+    // Validators of a response to other credentials do not apply.
+    if run.have_secrets_changed()
+        && let Some(previous) = &mut run.request.previous
+    {
+        (previous.etag, previous.last_modified) = (None, None);
+        if let Some(refused) = &mut previous.refused {
+            (refused.etag, refused.last_modified) = (None, None);
         }
     }
+    Ok(run.syncer.context.fetcher.with(access)?)
+}
 
-    async fn prepare(&mut self) -> Result<Prepared, SyncAborted> {
-        if let Err(prepared) = self.check_filter().await {
-            return Ok(prepared);
-        }
-        self.baseline = self.load_baseline().await?;
-        let session = match self.session().await {
-            Ok(session) => session,
-            Err(failed) => return Ok(Prepared::Failed(failed)),
-        };
-        match self.request.spec.kind {
-            RepositoryKind::Helm => self.prepare_index(&session).await,
-            RepositoryKind::Oci => self.prepare_registry(session).instrument(trace_span!("fetch")).await,
-        }
+async fn prepare_index(run: &SyncerRun<'_>, session: &Fetcher) -> Result<Prepared, SyncAborted> {
+    match fetch_index(run, session).instrument(trace_span!("fetch")).await {
+        Ok((body, split)) => decode_index(run, body, &split).instrument(trace_span!("decode")).await,
+        Err(prepared) => Ok(prepared),
     }
+}
 
-    async fn session(&mut self) -> Result<Fetcher, SyncError> {
-        let (mut access, secret_versions) = self.syncer.context.credentials.access(&self.request.spec).await?;
-        // A large Secret, or a large object, was decoded before. What follows computes on threads of its own.
-        return_to_runtime();
-        self.secret_versions = secret_versions;
-        access.tracker = self.attempt.requests.clone();
-        // Validators of a response to other credentials do not apply.
-        if self.have_secrets_changed()
-            && let Some(previous) = &mut self.request.previous
-        {
-            (previous.etag, previous.last_modified) = (None, None);
-            if let Some(refused) = &mut previous.refused {
-                (refused.etag, refused.last_modified) = (None, None);
-            }
-        }
-        Ok(self.syncer.context.fetcher.with(access)?)
-    }
-
-    fn have_secrets_changed(&self) -> bool {
-        let previous = self.request.previous.as_ref();
-        previous.is_none_or(|previous| previous.credentials != self.secret_versions)
-    }
-
-    async fn prepare_index(&self, session: &Fetcher) -> Result<Prepared, SyncAborted> {
-        match self.body(session).instrument(trace_span!("fetch")).await {
-            Ok((body, split)) => self.decode(body, &split).instrument(trace_span!("decode")).await,
-            Err(prepared) => Ok(prepared),
-        }
-    }
-
-    async fn body(&self, session: &Fetcher) -> Result<(Body, SharedSplit), Prepared> {
-        let refused = self.last_refusal();
-        let (fetched, split, is_initiator) = self.fetch(session, refused.as_ref()).await?;
-        let body = match (fetched, refused) {
-            (Fetched::NotModified, refused) => {
-                if is_initiator {
-                    self.syncer.metrics.not_modified();
-                }
-                return Err(refused.map_or(Prepared::Unchanged(None), Prepared::Refused));
-            }
-            (Fetched::Body(body), refused) => {
-                if is_initiator {
-                    self.syncer.metrics.index_bytes(body.bytes);
-                }
-                if let Some(refused) = refused.filter(|refused| refused.digest == body.sha256) {
-                    return Err(Prepared::Refused(Refused {
-                        etag: body.validators.etag,
-                        last_modified: body.validators.last_modified,
-                        ..refused
-                    }));
-                }
-                body
-            }
-        };
-        if self.is_same_as_last(&body.sha256) {
-            return Err(Prepared::Unchanged(Some(body.validators)));
-        }
-        Ok((body, split))
-    }
-
-    fn last_refusal(&self) -> Option<Refused> {
-        let refused = self.request.previous.as_ref()?.refused.as_ref()?;
-        let applies = self.request.mode == SyncMode::Conditional && refused.inputs == self.request.spec.refusal_key();
-        applies.then(|| refused.clone())
-    }
-
-    /// Returns the record of the last success, if the rows still match this spec.
-    fn last_success(&self) -> Option<&Record> {
-        let key = self.request.spec.change_key.as_str();
-        self.request.previous.as_ref().filter(|previous| {
-            self.request.mode == SyncMode::Conditional
-                && !self.ignore_cache
-                && previous.last_success.is_some()
-                && previous.change_key == key
-                && is_unmodified(previous)
-        })
-    }
-
-    fn is_same_as_last(&self, digest: &str) -> bool {
-        let last = self.last_success();
-        last.is_some_and(|last| last.index_digest == digest)
-    }
-
-    /// Fetches the index. The boolean is true if this sync sent the request.
-    async fn fetch(
-        &self,
-        session: &Fetcher,
-        refused: Option<&Refused>,
-    ) -> Result<(Fetched, SharedSplit, bool), Prepared> {
-        let spec = &self.request.spec;
-        let limits = limits(spec, &self.syncer.context.fetch_limits);
-        let location = locate(&spec.url, spec.manifest.as_deref(), &self.syncer.context.files);
-        match location.map_err(Prepared::Failed)? {
-            Location::File(path) => {
-                let body = session
-                    .read_file(&path, &limits)
-                    .await
-                    .map_err(|error| self.fetch_failed(&error))?;
-                Ok((Fetched::Body(body), SharedSplit::default(), true))
-            }
-            Location::Web(url) => {
-                let stored = match (refused, self.last_success()) {
-                    (Some(refused), _) => Some((&refused.etag, &refused.last_modified)),
-                    (None, Some(last)) => Some((&last.etag, &last.last_modified)),
-                    (None, None) => None,
-                };
-                let validators = stored.map(|(etag, last_modified)| Validators {
-                    etag: etag.clone(),
-                    last_modified: last_modified.clone(),
-                });
-                let request = DownloadRequest {
-                    requester: &spec.name,
-                    session,
-                    url: &url,
-                    validators,
-                    limits,
-                    fresh_since: self.request.fresh_since,
-                };
-                let Download { result, is_initiator } = self.syncer.downloads.get(request).await;
-                match &result.fetched {
-                    Ok(fetched) => Ok((fetched.clone(), result.split.clone(), is_initiator)),
-                    Err(error) => Err(self.fetch_failed(error)),
-                }
-            }
-        }
-    }
-
-    fn fetch_failed(&self, error: &FetchError) -> Prepared {
-        let Some(validators) = error.validators().cloned() else {
-            return Prepared::Failed(error.into());
-        };
-        Prepared::Refused(self.refuse(validators, String::new(), error.reason(), error.to_string()))
-    }
-
-    /// Builds a refusal that is recognized by validators or digest.
-    fn refuse(&self, validators: Validators, digest: String, reason: &str, message: String) -> Refused {
-        Refused {
-            etag: validators.etag,
-            last_modified: validators.last_modified,
-            digest,
-            reason: reason.to_owned(),
-            message,
-            confirm: None,
-            inputs: self.request.spec.refusal_key(),
-        }
+/// Builds a refusal that is recognized by validators or digest.
+fn refuse(
+    spec: &RepositorySpec,
+    validators: Validators,
+    digest: String,
+    reason: &str,
+    message: impl ToString,
+) -> Refused {
+    Refused {
+        etag: validators.etag,
+        last_modified: validators.last_modified,
+        digest,
+        reason: reason.to_owned(),
+        message: message.to_string(),
+        confirm: None,
+        inputs: spec.refusal_key(),
     }
 }
 
@@ -370,10 +360,14 @@ fn spool_error(error: &io::Error) -> SyncError {
     SyncError::transient("SpoolFailed", message)
 }
 
+fn resource_exhausted(error: &Exhausted) -> SyncError {
+    SyncError::transient("ResourceExhausted", error.to_string())
+}
+
 /// Returns the flag's limits, lowered by the spec.
-pub(super) fn limits(spec: &RepositorySpec, bounds: &fetch::FetchLimits) -> fetch::FetchLimits {
+pub(super) fn limits(spec: &RepositorySpec, bounds: &FetchLimits) -> FetchLimits {
     let timeout = spec.fetch_timeout.filter(|timeout| !timeout.is_zero());
-    fetch::FetchLimits {
+    FetchLimits {
         max_bytes: spec.index_max_bytes,
         total: timeout.map_or(bounds.total, |timeout| timeout.min(bounds.total)),
         ..*bounds

@@ -1,7 +1,12 @@
 //! Blocks a sync whose index is suddenly empty or less than half of its last size.
 
+use super::request::SyncRequest;
+use super::{DecodedRows, Prepared, Retain, refuse};
 use crate::api::ALLOW_SHRINK;
-use crate::catalog::Baseline;
+use crate::catalog::{self, Baseline, Catalog, OciRemovals, Refused};
+use crate::controllers::apprepository::SHRINK_REFUSED;
+use crate::controllers::apprepository::decision::has_lost_charts;
+use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::helm::index::Summary;
 
 const MIN_NAMES: u64 = 10;
@@ -46,6 +51,50 @@ pub fn check(was: Option<&Baseline>, summary: &Summary, allowed: Option<&str>) -
 
 fn fell(was: u64, now: u64, minimum: u64) -> bool {
     (was > 0 && now == 0) || (was >= minimum && now < was.div_ceil(2))
+}
+
+/// Refuses an index that shrank, unless some of its repositories could not be listed.
+pub(super) fn check_shrink(spec: &RepositorySpec, was: Option<Baseline>, mut decoded: Box<DecodedRows>) -> Prepared {
+    let remaining = decoded.remaining.as_ref();
+    let listing_failed = remaining.is_some_and(|remaining| remaining.listing_failed);
+    if let Some(was) = was.filter(|_| listing_failed) {
+        // Repositories that could not be listed are not counted, but still exist.
+        decoded.baseline = was;
+    }
+    let Err(shrunk) = check(was.as_ref(), &decoded.summary, spec.allow_shrink.as_deref()) else {
+        return Prepared::Index(decoded);
+    };
+    if listing_failed {
+        // The missing charts may only have failed to be listed: retain everything until they can.
+        decoded.retain = Retain::All;
+        decoded.gone = OciRemovals::default();
+        return Prepared::Index(decoded);
+    }
+    let DecodedRows { validators, sha256, .. } = *decoded;
+    let refused = refuse(spec, validators, sha256, SHRINK_REFUSED, &shrunk);
+    Prepared::Refused(Refused {
+        confirm: Some(shrunk.digest),
+        ..refused
+    })
+}
+
+/// Returns comparable counts of the last accepted index, or of stored charts, as after a takeover or a restore.
+pub(super) async fn load_baseline(
+    catalog: &Catalog,
+    request: &SyncRequest,
+) -> Result<Option<Baseline>, catalog::Error> {
+    let spec = &request.spec;
+    if let Some(previous) = &request.previous {
+        let has_other_source = !previous.change_key.is_empty() && !spec.change_key.has_source_of(&previous.change_key);
+        // Another source has another size, and lost charts are restored from any index.
+        if has_other_source || has_lost_charts(previous) {
+            return Ok(None);
+        }
+        if previous.baseline.is_some() {
+            return Ok(previous.baseline);
+        }
+    }
+    catalog.stored_counts(&spec.name, &spec.url).await
 }
 
 #[cfg(test)]

@@ -5,9 +5,12 @@ use super::listing::Listing;
 use crate::budget::{Reservation, WorkError};
 use crate::catalog::{self, OciMetadata, OciRemovals};
 use crate::controllers::apprepository::sync::chart_rows::{BuiltRows, RowBuilder, RowError};
-use crate::controllers::apprepository::sync::helm_index::{WorkPermits, resource_exhausted};
+use crate::controllers::apprepository::sync::helm_index::row_failed;
 use crate::controllers::apprepository::sync::request::SyncAborted;
-use crate::controllers::apprepository::sync::{DecodedRows, Prepared, Retain, SyncerRun};
+use crate::controllers::apprepository::sync::shrink_guard as guard;
+use crate::controllers::apprepository::sync::{
+    DecodedRows, Prepared, Retain, SyncerRun, WorkPermits, refuse, resource_exhausted,
+};
 use crate::helm::index::{self, DecodeLimits, Summary, Versions};
 use crate::http::Validators;
 use crate::oci;
@@ -25,108 +28,116 @@ enum BuildError {
     Row(RowError),
 }
 
-impl SyncerRun<'_> {
-    pub(super) async fn charts(&self, listing: Listing, digest: String) -> Result<Prepared, SyncAborted> {
-        let (remaining, retain) = (listing.remaining(), listing.retain(&self.request.spec));
-        let gone = match retain {
-            Retain::All => OciRemovals::default(),
-            Retain::Charts(_) => listing.gone(self.request.spec.change_key.source()),
-        };
-        let tags_digest = listing.tags_digest();
-        let (rows, summary, mut memory) = match self.build(listing).await {
-            Ok(built) => built,
-            Err(BuildError::Catalog(error)) => return Err(error.into()),
-            Err(BuildError::Work(WorkError::Exhausted(error))) => {
-                return Ok(Prepared::Failed(resource_exhausted(&error)));
-            }
-            Err(BuildError::Work(WorkError::Panicked)) => {
-                tracing::error!("chart builder panicked");
-                let message = "chart builder panicked; please report this bug";
-                let refused = self.refuse(Validators::default(), digest, "InternalError", message.to_owned());
-                return Ok(Prepared::Refused(refused));
-            }
-            Err(BuildError::Row(error)) => return self.row_failed(error, Validators::default(), digest),
-        };
-        memory.shrink(rows.commit_memory());
-        Ok(self.check_shrink(DecodedRows {
-            memory,
-            spool: rows.spool,
-            filtered_out: rows.filtered_out,
-            deprecated: rows.deprecated,
-            summary: Summary {
-                digest: tags_digest,
-                ..summary
-            },
-            sha256: digest,
-            validators: Validators::default(),
-            remaining,
-            retain,
-            gone,
-            digests: None,
-        }))
-    }
-
-    /// Builds charts from the stored metadata. Holds a CPU permit only while it computes, not while it reads.
-    async fn build(&self, listing: Listing) -> Result<(BuiltRows, Summary, Reservation), BuildError> {
-        let permits = self
-            .reserve(self.syncer.context.index_memory)
-            .await
-            .map_err(|error| BuildError::Work(error.into()))?;
-        let mut building = (
-            OciChartBuilder {
-                builder: self.builder(),
-                limits: self.syncer.context.decode_limits,
-                summary: Summary::default(),
-                versions: Versions::default(),
-                unusable: Vec::new(),
-            },
-            permits,
-        );
-        for repository in listing.repositories {
-            building = self.build_chart(building, repository).await?;
+pub(super) async fn build_charts(
+    run: &SyncerRun<'_>,
+    listing: Listing,
+    digest: String,
+) -> Result<Prepared, SyncAborted> {
+    let spec = &run.request.spec;
+    let (remaining, retain) = (listing.remaining(), listing.retain(spec));
+    let gone = match retain {
+        Retain::All => OciRemovals::default(),
+        Retain::Charts(_) => listing.gone(spec.change_key.source()),
+    };
+    let tags_digest = listing.tags_digest();
+    let (rows, summary, mut memory) = match build(run, listing).await {
+        Ok(built) => built,
+        Err(BuildError::Catalog(error)) => return Err(error.into()),
+        Err(BuildError::Work(WorkError::Exhausted(error))) => {
+            return Ok(Prepared::Failed(resource_exhausted(&error)));
         }
-        let finish = move || {
-            let (mut charts, WorkPermits { memory, .. }) = building;
-            charts.builder.flush()?;
-            Ok((charts.builder.finish(), charts.summary, memory))
-        };
-        self.compute(finish)
-            .await
-            .map_err(BuildError::Work)?
-            .map_err(BuildError::Row)
-    }
+        Err(BuildError::Work(WorkError::Panicked)) => {
+            tracing::error!("chart builder panicked");
+            let message = "chart builder panicked; please report this bug";
+            let refused = refuse(spec, Validators::default(), digest, "InternalError", message);
+            return Ok(Prepared::Refused(refused));
+        }
+        Err(BuildError::Row(error)) => return row_failed(&run.request, error, Validators::default(), digest),
+    };
+    memory.shrink(rows.commit_memory());
+    Ok(Prepared::Index(Box::new(DecodedRows {
+        memory,
+        spool: rows.spool,
+        filtered_out: rows.filtered_out,
+        deprecated: rows.deprecated,
+        baseline: guard::baseline(&summary),
+        summary: Summary {
+            digest: tags_digest,
+            ..summary
+        },
+        sha256: digest,
+        validators: Validators::default(),
+        remaining,
+        retain,
+        gone,
+        digests: None,
+    })))
+}
 
-    async fn build_chart(&self, mut building: Building, repository: Repository) -> Result<Building, BuildError> {
-        let (catalog, name) = (self.catalog(), &self.request.spec.name);
-        let mut after = String::new();
-        loop {
-            let path = &repository.stored.repository;
-            let mut versions = catalog
-                .oci_metadata(name, path, &after, PAGE_SIZE)
-                .await
-                .map_err(BuildError::Catalog)?;
-            let is_last = versions.len() < PAGE_SIZE as usize;
-            if let Some(last) = versions.last() {
-                after.clone_from(&last.tag);
-            }
-            // Removed tags stay stored until their charts are removed.
-            versions.retain(|version| repository.stored.tags.contains_key(&version.tag));
-            let url = repository.url.clone();
-            if is_last {
-                let end = move || {
-                    building.0.versions(&url, versions);
-                    building.0.chart(repository)?;
-                    Ok(building)
-                };
-                let built = self.compute(end).await.map_err(BuildError::Work)?;
-                return built.map_err(BuildError::Row);
-            }
-            let more = move || {
+/// Builds charts from the stored metadata. Holds a CPU permit only while it computes, not while it reads.
+async fn build(run: &SyncerRun<'_>, listing: Listing) -> Result<(BuiltRows, Summary, Reservation), BuildError> {
+    let permits = run
+        .reserve(run.syncer.context.index_memory)
+        .await
+        .map_err(|error| BuildError::Work(error.into()))?;
+    let mut building = (
+        OciChartBuilder {
+            builder: run.builder(),
+            limits: run.syncer.context.decode_limits,
+            summary: Summary::default(),
+            versions: Versions::default(),
+            unusable: Vec::new(),
+        },
+        permits,
+    );
+    for repository in listing.repositories {
+        building = build_chart(run, building, repository).await?;
+    }
+    let finish = move || {
+        let (mut charts, WorkPermits { memory, .. }) = building;
+        charts.builder.flush()?;
+        Ok((charts.builder.finish(), charts.summary, memory))
+    };
+    run.compute(finish)
+        .await
+        .map_err(BuildError::Work)?
+        .map_err(BuildError::Row)
+}
+
+async fn build_chart(
+    run: &SyncerRun<'_>,
+    mut building: Building,
+    repository: Repository,
+) -> Result<Building, BuildError> {
+    let (catalog, name) = (run.catalog(), &run.request.spec.name);
+    let mut after = String::new();
+    loop {
+        let path = &repository.stored.repository;
+        let mut versions = catalog
+            .oci_metadata(name, path, &after, PAGE_SIZE)
+            .await
+            .map_err(BuildError::Catalog)?;
+        let is_last = versions.len() < PAGE_SIZE as usize;
+        if let Some(last) = versions.last() {
+            after.clone_from(&last.tag);
+        }
+        // Removed tags stay stored until their charts are removed.
+        versions.retain(|version| repository.stored.tags.contains_key(&version.tag));
+        let url = repository.url.clone();
+        if is_last {
+            let end = move || {
                 building.0.versions(&url, versions);
-                building
+                building.0.chart(repository)?;
+                Ok(building)
             };
-            building = self.compute(more).await.map_err(BuildError::Work)?;
+            let built = run.compute(end).await.map_err(BuildError::Work)?;
+            return built.map_err(BuildError::Row);
         }
+        let more = move || {
+            building.0.versions(&url, versions);
+            building
+        };
+        building = run.compute(more).await.map_err(BuildError::Work)?;
     }
 }
 

@@ -18,14 +18,13 @@ mod tags;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use url::Url;
 
 use super::request::{SyncAborted, SyncError};
-use super::{Prepared, SyncerRun, limits};
+use super::{Prepared, SyncerRun};
 use crate::budget::{Full, return_to_runtime};
 use crate::catalog::{self, OciRepository};
 use crate::controllers::apprepository::decision::{self, SyncMode};
@@ -33,8 +32,11 @@ use crate::controllers::apprepository::spec::RepositorySpec;
 use crate::http::Fetcher;
 use crate::oci::{self, OciError, Registry, TagMemory};
 use budget::RegistryBudget;
+use charts::build_charts;
 use listing::{Listing, all_failed, tag_bytes};
+use pull::pull_new;
 use repository::{MAX_TAGS, Repository};
+use tags::{list_tags, out_of_time, recheck_digests};
 
 const CONCURRENCY: usize = 8;
 
@@ -49,159 +51,149 @@ impl From<OciError> for ListingError {
     }
 }
 
-impl From<Arc<OciError>> for ListingError {
-    fn from(error: Arc<OciError>) -> Self {
-        Self::Registry(error)
-    }
-}
-
 impl From<catalog::Error> for ListingError {
     fn from(error: catalog::Error) -> Self {
         Self::Catalog(error)
     }
 }
 
-impl SyncerRun<'_> {
-    pub(super) async fn prepare_registry(&self, session: Fetcher) -> Result<Prepared, SyncAborted> {
-        let name = &self.request.spec.name;
-        let memory = TagMemory::new(self.syncer.context.budgets.tags.transfer(&name.namespace));
-        // The tags are held until the charts are built.
-        tokio::select! {
-            full = memory.aborted() => Ok(Prepared::Failed(tags_full(&full))),
-            prepared = self.prepare_listing(session, &memory) => prepared,
-        }
+pub(super) async fn prepare_registry(run: &SyncerRun<'_>, session: Fetcher) -> Result<Prepared, SyncAborted> {
+    let name = &run.request.spec.name;
+    let memory = TagMemory::new(run.syncer.context.budgets.tags.transfer(&name.namespace));
+    // The tags are held until the charts are built.
+    tokio::select! {
+        full = memory.aborted() => Ok(Prepared::Failed(tags_full(&full))),
+        prepared = prepare_listing(run, session, &memory) => prepared,
     }
+}
 
-    async fn prepare_listing(&self, session: Fetcher, memory: &TagMemory) -> Result<Prepared, SyncAborted> {
-        let listing = match self.listing(session, memory).await {
-            Ok(listing) => listing,
-            Err(ListingError::Registry(error)) => return Ok(Prepared::Failed((&*error).into())),
-            Err(ListingError::Catalog(error)) => return Err(error.into()),
-        };
-        let digest = listing.digest();
-        if let Some(refused) = self.last_refusal().filter(|refused| refused.digest == digest) {
-            return Ok(Prepared::Refused(refused));
-        }
-        let remaining = listing.remaining();
-        if remaining.is_none() && self.is_same_as_last(&digest) {
-            // Removed tags have no charts.
-            let gone = listing.gone(self.request.spec.change_key.source());
-            if !gone.is_empty() {
-                let name = &self.request.spec.name;
-                self.catalog().delete_oci(name, &gone).await?;
-            }
-            return Ok(Prepared::Unchanged(None));
-        }
-        // Skips building charts that are already built, or if there are none.
-        let is_built = || self.is_same_as_last(&digest) || self.is_same_as_last(&decision::partial_digest(&digest));
-        if let Some(failed) = remaining.and_then(|remaining| remaining.error)
-            && (is_built() || !listing.has_charts())
-        {
-            return Ok(Prepared::Failed(failed));
-        }
-        self.charts(listing, digest).await
+async fn prepare_listing(run: &SyncerRun<'_>, session: Fetcher, memory: &TagMemory) -> Result<Prepared, SyncAborted> {
+    let listing = match sync_listing(run, session, memory).await {
+        Ok(listing) => listing,
+        Err(ListingError::Registry(error)) => return Ok(Prepared::Failed((&*error).into())),
+        Err(ListingError::Catalog(error)) => return Err(error.into()),
+    };
+    let digest = listing.digest();
+    if let Some(refused) = run.last_refusal().filter(|refused| refused.digest == digest) {
+        return Ok(Prepared::Refused(refused));
     }
-
-    async fn listing(&self, session: Fetcher, memory: &TagMemory) -> Result<Listing, ListingError> {
-        let spec = &self.request.spec;
-        let url = Url::parse(&spec.url).map_err(|error| OciError::InvalidUrl(error.to_string()))?;
-        let bounds = oci::Limits {
-            fetch: limits(spec, &self.syncer.context.fetch_limits),
-            ..oci::Limits::default()
-        };
-        let registry = Registry::new(session, &url, bounds)?.charging(memory.clone());
-        if self.request.mode == SyncMode::Complete {
-            // Stored first, so that an interrupted complete sync is not repeated.
-            let (catalog, started) = (self.catalog(), self.request.started);
-            catalog.recheck_oci(&spec.name, started).await?;
+    let remaining = listing.remaining();
+    if remaining.is_none() && run.is_same_as_last(&digest) {
+        // Removed tags have no charts.
+        let gone = listing.gone(run.request.spec.change_key.source());
+        if !gone.is_empty() {
+            let name = &run.request.spec.name;
+            run.catalog().delete_oci(name, &gone).await?;
         }
-        let names = self.names(&registry).await?;
-        let mut listing = self.repositories(&registry, names, memory).await?;
-        all_failed(&listing.repositories)?;
-        self.recheck_digests(&registry, &mut listing).await;
-        self.store(&mut listing).await?;
-        self.pull_new(&registry, &mut listing).await?;
-        if listing.interrupted.is_none() {
-            all_failed(&listing.repositories)?;
-        }
-        if listing.is_stuck() {
-            listing.interrupted = Some(Arc::new(self.out_of_time(&spec.url)));
-        }
-        Ok(listing)
+        return Ok(Prepared::Unchanged(None));
     }
-
-    /// Returns the time limit for each kind of request: the limit of an index download.
-    fn time(&self) -> Duration {
-        limits(&self.request.spec, &self.syncer.context.fetch_limits).total
+    // Skips building charts that are already built, or if there are none.
+    let is_built = || run.is_same_as_last(&digest) || run.is_same_as_last(&decision::partial_digest(&digest));
+    if let Some(failed) = remaining.and_then(|remaining| remaining.error)
+        && (is_built() || !listing.has_charts())
+    {
+        return Ok(Prepared::Failed(failed));
     }
+    build_charts(run, listing, digest).await
+}
 
-    async fn names(&self, registry: &Registry) -> Result<BTreeSet<String>, OciError> {
-        let names = self.request.spec.oci_repositories.iter();
-        let declared: BTreeSet<String> = names
-            .map(|name| name.trim().trim_matches('/').to_owned())
-            // A trailing comma in Kubeapps' dashboard leaves an empty name.
-            .filter(|name| !name.is_empty())
-            .collect();
-        if declared.is_empty() {
-            return Ok(registry.list().await?.into_iter().collect());
-        }
-        Ok(declared)
+/// Lists the tags of a registry, and pulls and stores what is new.
+async fn sync_listing(run: &SyncerRun<'_>, session: Fetcher, memory: &TagMemory) -> Result<Listing, ListingError> {
+    let spec = &run.request.spec;
+    let url = Url::parse(&spec.url).map_err(|error| OciError::InvalidUrl(error.to_string()))?;
+    let bounds = oci::Limits {
+        fetch: run.fetch_limits(),
+        ..oci::Limits::default()
+    };
+    let registry = Registry::new(session, &url, bounds)?.charging(memory.clone());
+    if run.request.mode == SyncMode::Complete {
+        // Stored first, so that an interrupted complete sync is not repeated.
+        run.catalog().recheck_oci(&spec.name, run.request.started).await?;
     }
+    let names = names(spec, &registry).await?;
+    let mut listing = list_repositories(run, &registry, names, memory).await?;
+    all_failed(&listing.repositories).map_err(ListingError::Registry)?;
+    recheck_digests(run, &registry, &mut listing).await;
+    store(run, &mut listing).await?;
+    pull_new(run, &registry, &mut listing).await?;
+    if listing.interrupted.is_none() {
+        all_failed(&listing.repositories).map_err(ListingError::Registry)?;
+    }
+    if listing.is_stuck() {
+        listing.interrupted = Some(Arc::new(out_of_time(run, &spec.url)));
+    }
+    Ok(listing)
+}
 
-    async fn repositories(
-        &self,
-        registry: &Registry,
-        names: BTreeSet<String>,
-        memory: &TagMemory,
-    ) -> Result<Listing, ListingError> {
-        let (catalog, spec) = (self.catalog(), &self.request.spec);
-        let stored = catalog.oci_repositories(&spec.name, spec.change_key.source()).await?;
-        let tags = stored.iter().flat_map(|stored| &stored.tags);
-        memory.charge(tags.map(|(name, tag)| tag_bytes(name, tag)).sum());
-        let stored = stored.into_iter().map(|stored| (stored.repository.clone(), stored));
-        let mut stored_by_name: HashMap<String, OciRepository> = stored.collect();
-        let to_list = names.into_iter().map(|name| {
-            stored_by_name.remove(&name).unwrap_or_else(|| OciRepository {
-                repository: name,
-                // Tags pulled now have current digests.
-                digests_checked: Some(self.request.started),
-                ..OciRepository::default()
-            })
-        });
-        let to_list = interleave(to_list.collect(), rotation(self.request.started));
-        let budget = RegistryBudget::new(self.time());
-        let lists = stream::iter(to_list).map(|stored| self.tags(registry, &budget, stored));
-        let mut repositories: Vec<Repository> = lists.buffered(CONCURRENCY).collect().await;
-        repositories.sort_unstable_by(|a, b| a.stored.repository.cmp(&b.stored.repository));
-        let mut capacity = MAX_TAGS;
-        for repository in &mut repositories {
-            repository.limit_tags(&mut capacity);
-        }
-        // Large lists were decoded and sorted off the runtime; from here on, requests are waited for.
-        return_to_runtime();
-        Ok(Listing {
-            repositories,
-            removed: stored_by_name.into_keys().collect(),
-            interrupted: budget.end().cloned(),
-            memory: Some(memory.clone()),
-            ..Listing::default()
+async fn names(spec: &RepositorySpec, registry: &Registry) -> Result<BTreeSet<String>, OciError> {
+    let names = spec.oci_repositories.iter();
+    let declared: BTreeSet<String> = names
+        .map(|name| name.trim().trim_matches('/').to_owned())
+        // A trailing comma in Kubeapps' dashboard leaves an empty name.
+        .filter(|name| !name.is_empty())
+        .collect();
+    if declared.is_empty() {
+        return Ok(registry.list().await?.into_iter().collect());
+    }
+    Ok(declared)
+}
+
+async fn list_repositories(
+    run: &SyncerRun<'_>,
+    registry: &Registry,
+    names: BTreeSet<String>,
+    memory: &TagMemory,
+) -> Result<Listing, ListingError> {
+    let spec = &run.request.spec;
+    let stored = run
+        .catalog()
+        .oci_repositories(&spec.name, spec.change_key.source())
+        .await?;
+    let tags = stored.iter().flat_map(|stored| &stored.tags);
+    memory.charge(tags.map(|(name, tag)| tag_bytes(name, tag)).sum());
+    let stored = stored.into_iter().map(|stored| (stored.repository.clone(), stored));
+    let mut stored_by_name: HashMap<String, OciRepository> = stored.collect();
+    let to_list = names.into_iter().map(|name| {
+        stored_by_name.remove(&name).unwrap_or_else(|| OciRepository {
+            repository: name,
+            // Tags pulled now have current digests.
+            digests_checked: Some(run.request.started),
+            ..OciRepository::default()
         })
+    });
+    let to_list = interleave(to_list.collect(), rotation(run.request.started));
+    let budget = RegistryBudget::new(run.fetch_limits().total);
+    let lists = stream::iter(to_list).map(|stored| list_tags(run, registry, &budget, stored));
+    let mut repositories: Vec<Repository> = lists.buffered(CONCURRENCY).collect().await;
+    repositories.sort_unstable_by(|a, b| a.stored.repository.cmp(&b.stored.repository));
+    let mut capacity = MAX_TAGS;
+    for repository in &mut repositories {
+        repository.limit_tags(&mut capacity);
     }
+    // Large lists were decoded and sorted off the runtime; from here on, requests are waited for.
+    return_to_runtime();
+    Ok(Listing {
+        repositories,
+        removed: stored_by_name.into_keys().collect(),
+        interrupted: budget.end().cloned(),
+        memory: Some(memory.clone()),
+        ..Listing::default()
+    })
+}
 
-    /// Stores the changes. Removed tags stay for now.
-    async fn store(&self, listing: &mut Listing) -> Result<(), catalog::Error> {
-        listing.unsaved_bytes = 0;
-        let RepositorySpec { name, change_key, .. } = &self.request.spec;
-        for repository in &mut listing.repositories {
-            repository.update_validators();
-            let changed = std::mem::take(&mut repository.changed);
-            if std::mem::take(&mut repository.is_changed) || !changed.is_empty() {
-                let (catalog, stored) = (self.catalog(), &repository.stored);
-                catalog.save_oci(name, change_key.source(), stored, &changed).await?;
-            }
+/// Stores the changes. Removed tags stay for now.
+async fn store(run: &SyncerRun<'_>, listing: &mut Listing) -> Result<(), catalog::Error> {
+    listing.unsaved_bytes = 0;
+    let RepositorySpec { name, change_key, .. } = &run.request.spec;
+    for repository in &mut listing.repositories {
+        repository.update_validators();
+        let changed = std::mem::take(&mut repository.changed);
+        if std::mem::take(&mut repository.is_changed) || !changed.is_empty() {
+            let (catalog, stored) = (run.catalog(), &repository.stored);
+            catalog.save_oci(name, change_key.source(), stored, &changed).await?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
 fn tags_full(full: &Full) -> SyncError {
