@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::inputs::{CONTEXT, InputsTooLarge, PARAMETER};
+use super::inputs::{CONTEXT, InputsTooLarge, PARAMETER, input_scope, inputs_by_origin};
 use super::phase::{StepPhase, StepReason};
-use super::turn::WorkflowTurn;
+use super::run::WorkflowRun;
 use crate::api::oam::StepStatus;
 
 const ALWAYS: &str = "always";
@@ -20,7 +20,7 @@ pub(super) enum StepVerdict {
     Ask,
 }
 
-impl WorkflowTurn<'_> {
+impl WorkflowRun<'_> {
     /// Returns the values that the condition of a step can name. Leaves out large values that it doesn't name: the cost
     /// of all conditions would grow with their size otherwise.
     ///
@@ -41,7 +41,7 @@ impl WorkflowTurn<'_> {
             None => names.iter().filter_map(status_of).collect(),
         };
         let inputs = if condition.contains(INPUTS) {
-            self.inputs_by_origin(step)?
+            inputs_by_origin(self, step)?
         } else {
             Map::new()
         };
@@ -53,130 +53,116 @@ impl WorkflowTurn<'_> {
             (CONTEXT, Value::Object(self.context(step).named_in(condition))),
             (PARAMETER, properties.unwrap_or_else(|| json!({}))),
         ];
-        Ok(scope
-            .map(|(name, value)| (name.to_owned(), value))
-            .into_iter()
-            .collect())
+        let scope = scope.map(|(name, value)| (name.to_owned(), value));
+        Ok(scope.into_iter().collect())
     }
+}
 
-    /// Returns the cause if the step can't run yet.
-    pub(super) fn pending_on(&mut self, step: usize) -> Option<String> {
-        let planned = self.plan.get(step)?;
-        let names = planned.step.depends_on.iter();
-        let dependencies = names.zip(&planned.dependencies);
-        let mut fulfilled = self.fulfilled.get(step).copied().unwrap_or_default();
-        let mut cause = None;
-        for (name, dependency) in dependencies.skip(fulfilled) {
-            // A terminated workflow ends, whatever its steps wait for.
-            if !dependency.map_or(self.status.terminated, |dependency| self.is_finished(dependency)) {
-                cause = Some(format!("Pending on DependsOn: {name}"));
-                break;
-            }
-            fulfilled += 1;
+/// Returns the cause if the step can't run yet. `fulfilled` counts what is there, so that it is looked at once.
+pub(super) fn pending_on(run: &WorkflowRun<'_>, fulfilled: &mut [usize], step: usize) -> Option<String> {
+    let planned = run.plan.get(step)?;
+    let fulfilled = fulfilled.get_mut(step)?;
+    let dependencies = planned.step.depends_on.iter().zip(&planned.dependencies);
+    for (name, dependency) in dependencies.skip(*fulfilled) {
+        // A terminated workflow ends, whatever its steps wait for.
+        if !dependency.map_or(run.status.terminated, |dependency| run.is_finished(dependency)) {
+            return Some(format!("Pending on DependsOn: {name}"));
         }
-        if cause.is_none() {
-            let inputs = planned.step.inputs.iter();
-            let scope = self.scope(step)?;
-            for input in inputs.skip(fulfilled - planned.dependencies.len()) {
-                if scope.get(&input.from).is_none() && !self.never_comes(&input.from) {
-                    cause = Some(format!("Pending on Input: {}", input.from));
-                    break;
-                }
-                fulfilled += 1;
-            }
+        *fulfilled += 1;
+    }
+    let scope = input_scope(run, step)?;
+    let inputs = planned.step.inputs.iter();
+    for input in inputs.skip(*fulfilled - planned.dependencies.len()) {
+        if scope.get(&input.from).is_none() && !never_comes(run, &input.from) {
+            return Some(format!("Pending on Input: {}", input.from));
         }
-        if let Some(slot) = self.fulfilled.get_mut(step) {
-            *slot = fulfilled;
-        }
-        cause
+        *fulfilled += 1;
     }
+    None
+}
 
-    /// Returns true if no step provides the value at a path any more: a user has terminated the steps that could.
-    fn never_comes(&self, path: &str) -> bool {
-        let mut providers = self.plan.providers(path).iter();
-        self.status.terminated && providers.all(|provider| self.is_finished(*provider))
+/// Returns true if no step provides the value at a path any more: a user has terminated the steps that could.
+fn never_comes(run: &WorkflowRun<'_>, path: &str) -> bool {
+    let mut providers = run.plan.providers(path).iter();
+    run.status.terminated && providers.all(|provider| run.is_finished(*provider))
+}
+
+/// Returns true if a step can run only because an input never comes.
+fn lacks_input(run: &WorkflowRun<'_>, step: usize) -> bool {
+    let Some(scope) = input_scope(run, step) else {
+        return false;
+    };
+    let mut inputs = run.step(step).into_iter().flat_map(|step| &step.inputs);
+    inputs.any(|input| scope.get(&input.from).is_none())
+}
+
+/// Decides about a step that can run. The end of its group lets it run without its inputs.
+pub(super) fn verdict(run: &WorkflowRun<'_>, succeeded: &mut [bool], step: usize, is_group_over: bool) -> StepVerdict {
+    let condition = run.step(step).map_or("", |step| step.condition.as_str());
+    let lacks_input = || !is_group_over && lacks_input(run, step);
+    match condition {
+        _ if run.settings.suspend_on_failure => StepVerdict::Run,
+        ALWAYS => StepVerdict::Run,
+        "" if follows_break(run, step) || lacks_input() || follows_failure(run, succeeded, step) => StepVerdict::Skip,
+        "" => StepVerdict::Run,
+        _ => StepVerdict::Ask,
     }
+}
 
-    /// Returns true if a step can run only because an input never comes. The end of its group lets it run too.
-    fn lacks_input(&self, step: usize) -> bool {
-        let (Some(scope), None) = (self.scope(step), self.group_end(step)) else {
-            return false;
-        };
-        let mut inputs = self.step(step).into_iter().flat_map(|step| &step.inputs);
-        inputs.any(|input| scope.get(&input.from).is_none())
+/// Returns true if a step has not begun, and another has ended the workflow.
+fn follows_break(run: &WorkflowRun<'_>, step: usize) -> bool {
+    let status = run.statuses.get(step);
+    let has_begun = status.is_some_and(|status| !status.phase.is_empty() && !status.is(StepPhase::Pending));
+    let has_ended_workflow =
+        |status: &StepStatus| status.is(StepPhase::Succeeded) && status.has_reason(StepReason::Terminate);
+    let mut statuses = (0..run.plan.len()).filter_map(|index| run.statuses.get(index));
+    run.status.terminated && !has_begun && statuses.any(has_ended_workflow)
+}
+
+/// Returns true if the caller evaluates the condition of a step, or of a sub-step.
+pub(super) fn is_conditional(run: &WorkflowRun<'_>, step: usize) -> bool {
+    let asks = |step: usize| {
+        let step = run.step(step);
+        step.is_some_and(|step| !matches!(step.condition.as_str(), "" | ALWAYS))
+    };
+    let mut steps = std::iter::once(step).chain(run.plan.members(step).iter().copied());
+    !run.settings.suspend_on_failure && steps.any(asks)
+}
+
+/// Returns true if a direct or indirect dependency of a step did not succeed. Without dependencies, a step depends
+/// on the steps before it in the mode StepByStep; these may be skipped.
+fn follows_failure(run: &WorkflowRun<'_>, succeeded: &mut [bool], step: usize) -> bool {
+    let plan = &run.plan;
+    if plan.get(step).is_none_or(|step| step.dependencies.is_empty()) {
+        let (members, is_dag) = plan.level(step);
+        let mut before = members.iter().take_while(|member| **member < step);
+        return !is_dag && before.any(|member| !has_phase(run, *member, &[StepPhase::Succeeded, StepPhase::Skipped]));
     }
-
-    pub(super) fn verdict(&mut self, step: usize) -> StepVerdict {
-        let condition = self.step(step).map_or("", |step| step.condition.as_str());
-        match condition {
-            _ if self.settings.suspend_on_failure => StepVerdict::Run,
-            ALWAYS => StepVerdict::Run,
-            "" if self.follows_break(step) || self.lacks_input(step) || self.follows_failure(step) => StepVerdict::Skip,
-            "" => StepVerdict::Run,
-            _ => StepVerdict::Ask,
-        }
-    }
-
-    /// Returns true if a step has not begun, and another has ended the workflow.
-    fn follows_break(&self, step: usize) -> bool {
-        let status = self.statuses.get(step);
-        let has_begun = status.is_some_and(|status| !status.phase.is_empty() && !status.is(StepPhase::Pending));
-        let has_ended_workflow =
-            |status: &StepStatus| status.is(StepPhase::Succeeded) && status.has_reason(StepReason::Terminate);
-        let mut statuses = self.plan.steps().filter_map(|(index, _)| self.statuses.get(index));
-        self.status.terminated && !has_begun && statuses.any(has_ended_workflow)
-    }
-
-    /// Returns true if the caller evaluates the condition of a step, or of a sub-step.
-    pub(super) fn is_conditional(&self, step: usize) -> bool {
-        let asks = |step: usize| {
-            self.step(step)
-                .is_some_and(|step| !matches!(step.condition.as_str(), "" | ALWAYS))
-        };
-        let members = self.plan.get(step).map(|planned| planned.members.as_slice());
-        let mut steps = std::iter::once(step).chain(members.unwrap_or_default().iter().copied());
-        !self.settings.suspend_on_failure && steps.any(asks)
-    }
-
-    /// Returns true if a direct or indirect dependency of a step did not succeed. Without dependencies, a step depends
-    /// on the steps before it in the mode StepByStep; these may be skipped.
-    fn follows_failure(&mut self, step: usize) -> bool {
-        let has_dependencies = |step| self.plan.get(step).is_some_and(|step| !step.dependencies.is_empty());
-        if !has_dependencies(step) {
-            let (members, is_dag) = self.plan.level(step);
-            let mut before = members.iter().take_while(|member| **member < step);
-            return !is_dag
-                && before.any(|member| !self.has_phase(*member, &[StepPhase::Succeeded, StepPhase::Skipped]));
-        }
-        let mut seen = vec![false; self.plan.len()];
-        let mut remaining = vec![step];
-        while let Some(step) = remaining.pop() {
-            for dependency in self.plan.get(step).into_iter().flat_map(|step| &step.dependencies) {
-                let Some(dependency) = dependency.filter(|step| self.has_phase(*step, &[StepPhase::Succeeded])) else {
-                    return true;
-                };
-                let has_succeeded = self
-                    .succeeded
-                    .get(dependency)
-                    .is_none_or(|has_succeeded| *has_succeeded);
-                if !has_succeeded
-                    && let Some(is_seen) = seen.get_mut(dependency)
-                    && !std::mem::replace(is_seen, true)
-                {
-                    remaining.push(dependency);
-                }
+    let mut seen = vec![false; plan.len()];
+    let mut remaining = vec![step];
+    while let Some(step) = remaining.pop() {
+        for dependency in plan.get(step).into_iter().flat_map(|step| &step.dependencies) {
+            let Some(dependency) = dependency.filter(|step| has_phase(run, *step, &[StepPhase::Succeeded])) else {
+                return true;
+            };
+            let has_succeeded = succeeded.get(dependency).is_none_or(|has_succeeded| *has_succeeded);
+            if !has_succeeded
+                && let Some(is_seen) = seen.get_mut(dependency)
+                && !std::mem::replace(is_seen, true)
+            {
+                remaining.push(dependency);
             }
         }
-        for (has_succeeded, seen) in self.succeeded.iter_mut().zip(seen) {
-            *has_succeeded |= seen;
-        }
-        false
     }
+    for (has_succeeded, seen) in succeeded.iter_mut().zip(seen) {
+        *has_succeeded |= seen;
+    }
+    false
+}
 
-    fn has_phase(&self, step: usize, phases: &[StepPhase]) -> bool {
-        let status = self.statuses.get(step);
-        status.is_some_and(|status| phases.iter().any(|phase| status.is(*phase)))
-    }
+fn has_phase(run: &WorkflowRun<'_>, step: usize, phases: &[StepPhase]) -> bool {
+    let status = run.statuses.get(step);
+    status.is_some_and(|status| phases.iter().any(|phase| status.is(*phase)))
 }
 
 /// Returns the names of the steps whose statuses a condition reads. `None` if it may read any: it names `status` in another

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::run::WorkflowRun;
 use super::store::{ValueStore, check_path};
-use super::turn::WorkflowTurn;
 use crate::api::oam::WorkflowStep;
 use crate::controllers::oam::context::Context;
 use crate::controllers::oam::source::tokens::{TokenKind, tokenize};
@@ -135,13 +135,13 @@ pub fn copy_inputs<'v, P>(
     values.into_iter().map(copy).collect()
 }
 
-impl<'a> WorkflowTurn<'a> {
+impl<'a> WorkflowRun<'a> {
     /// Returns the values of a step's inputs, with the paths of their parameters.
     ///
     /// # Errors
     /// The values are too large together.
     pub fn inputs(&self, step: usize) -> Result<Vec<(&'a str, Value)>, InputsTooLarge> {
-        let Some(scope) = self.scope(step) else {
+        let Some(scope) = input_scope(self, step) else {
             return Ok(Vec::new());
         };
         let inputs = self.step(step).into_iter().flat_map(|step| &step.inputs);
@@ -151,35 +151,30 @@ impl<'a> WorkflowTurn<'a> {
         }))
     }
 
-    /// Returns the values of a step's inputs by the paths that they come from.
-    pub(super) fn inputs_by_origin(&self, step: usize) -> Result<Map<String, Value>, InputsTooLarge> {
-        let Some(scope) = self.scope(step) else {
-            return Ok(Map::new());
-        };
-        let inputs = self.step(step).into_iter().flat_map(|step| &step.inputs);
-        let values = inputs.filter_map(|input| Some((input.from.clone(), scope.get(&input.from)?)));
-        Ok(copy_inputs(values)?.into_iter().collect())
-    }
-
     /// Returns the context of a step.
     #[must_use]
     pub fn context(&self, step: usize) -> Context {
-        let scope = self.scope(step);
+        let scope = input_scope(self, step);
         scope.map_or_else(|| self.context.clone(), |scope| scope.context)
     }
+}
 
-    pub(super) fn scope(&self, step: usize) -> Option<InputScope<'_>> {
-        let planned = self.plan.get(step)?;
-        let group = planned.group.and_then(|group| self.step(group));
-        let group = group.map(|group| group.name.as_str());
-        Some(InputScope::new(
-            &self.store,
-            self.context,
-            planned.step,
-            self.id(step),
-            group,
-        ))
-    }
+/// Returns the values of a step's inputs by the paths that they come from.
+pub(super) fn inputs_by_origin(run: &WorkflowRun<'_>, step: usize) -> Result<Map<String, Value>, InputsTooLarge> {
+    let Some(scope) = input_scope(run, step) else {
+        return Ok(Map::new());
+    };
+    let inputs = run.step(step).into_iter().flat_map(|step| &step.inputs);
+    let values = inputs.filter_map(|input| Some((input.from.clone(), scope.get(&input.from)?)));
+    Ok(copy_inputs(values)?.into_iter().collect())
+}
+
+pub(super) fn input_scope<'s>(run: &'s WorkflowRun<'_>, step: usize) -> Option<InputScope<'s>> {
+    let planned = run.plan.get(step)?;
+    let group = planned.group.and_then(|group| run.step(group));
+    let group = group.map(|group| group.name.as_str());
+    let (context, id) = (run.context, run.id(step));
+    Some(InputScope::new(&run.store, context, planned.step, id, group))
 }
 
 /// Returns the selectors of a CUE path such as `context.appLabels["app.kubernetes.io/name"]`: names and indexes.

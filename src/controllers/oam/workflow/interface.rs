@@ -38,9 +38,9 @@ impl Default for WorkflowSettings {
 /// A part of a step that the caller does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepTask {
-    /// Evaluate the condition of a step, for [`super::Turn::record_check`].
+    /// Evaluate the condition of a step, for [`super::WorkflowTurn::record_check`].
     Check(usize),
-    /// Run a step, for [`super::Turn::record`].
+    /// Run a step, for [`super::WorkflowTurn::record`].
     Run(usize),
 }
 
@@ -55,7 +55,7 @@ pub enum StepResult {
     Waiting {
         message: String,
     },
-    /// The step runs again when a user resumes it, or after the duration. [`super::Turn::resumptions`] counts it then.
+    /// The step runs again when a user resumes it, or after the duration. [`super::WorkflowRun::resumptions`] counts it then.
     Suspended {
         message: String,
         duration: Option<Duration>,

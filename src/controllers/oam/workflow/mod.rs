@@ -1,10 +1,10 @@
 //! The workflow engine: which steps run, and what their results mean. Pure; steps run outside.
 //!
 //! ```text
-//!  Turn::begin(steps, mode, status, store)
-//!     loop: next_round() ── Check(step): condition_scope(step) ── record_check(step, result)
-//!                       └── Run(step): context(step), inputs(step) ── record(step, result)
-//!  Turn::end() ── state, status, store, time of the next turn
+//!  WorkflowTurn::begin(steps, mode, status, store)
+//!     loop: next_round() ── Check(step): run.condition_scope(step) ── record_check(step, result)
+//!                       └── Run(step): run.context(step), run.inputs(step) ── record(step, result)
+//!  WorkflowTurn::end() ── state, status, store, time of the next turn
 //! ```
 //!
 //! Statuses, reasons and messages are KubeVela's. A level is the steps without a group, or the steps of one group. In
@@ -21,6 +21,7 @@ mod phase;
 mod plan;
 mod results;
 mod round;
+mod run;
 mod statuses;
 mod step_types;
 mod store;
@@ -33,6 +34,7 @@ mod turn;
 pub use inputs::{InputScope, InputUsage, InputValue, InputsTooLarge, copy_inputs};
 pub use interface::{FailureReason, StepResult, StepTask, TooManySteps, TurnOutcome, WorkflowSettings};
 pub use phase::{State, StepPhase, StepReason};
+pub use run::WorkflowRun;
 pub use step_types::{
     APPLY_COMPONENT, APPLY_IN_PARALLEL, BUILTIN_APPLY_COMPONENT, DEPLOY, deploys_many, deploys_without_policies,
     is_apply_component,

@@ -65,6 +65,8 @@ texts! {
     }
 }
 
+pub(super) type StepState = (StepPhase, Option<StepReason>);
+
 impl WorkflowStatus {
     /// Returns true if a step has failed as often as it may.
     #[must_use]

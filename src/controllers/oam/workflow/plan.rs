@@ -122,7 +122,7 @@ impl<'a> WorkflowPlan<'a> {
         self.steps.get(index)
     }
 
-    pub fn steps(&self) -> impl Iterator<Item = (usize, &PlannedStep<'a>)> + Clone {
+    pub fn steps(&self) -> impl Iterator<Item = (usize, &PlannedStep<'a>)> {
         self.steps.iter().enumerate()
     }
 
@@ -132,6 +132,12 @@ impl<'a> WorkflowPlan<'a> {
 
     pub fn is_group(&self, index: usize) -> bool {
         self.get(index).is_some_and(|planned| planned.step.type_ == GROUP)
+    }
+
+    /// Returns the sub-steps of a group.
+    pub fn members(&self, index: usize) -> &[usize] {
+        let planned = self.get(index);
+        planned.map(|planned| planned.members.as_slice()).unwrap_or_default()
     }
 
     pub fn is_suspend(&self, index: usize) -> bool {

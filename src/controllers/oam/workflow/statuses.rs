@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::phase::{StepPhase, StepReason};
+use super::phase::{StepReason, StepState};
 use super::plan::WorkflowPlan;
 use crate::api::oam::StepStatus;
 use crate::text::{MAX_TEXT, sanitize_lines};
@@ -133,7 +133,7 @@ impl Statuses {
         &mut self,
         plan: &WorkflowPlan<'_>,
         index: usize,
-        (phase, reason): (StepPhase, Option<StepReason>),
+        (phase, reason): StepState,
         message: &str,
         is_attempt: bool,
     ) {

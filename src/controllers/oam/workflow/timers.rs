@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::phase::StepPhase;
-use super::round::Visit;
+use super::run::WorkflowRun;
 use super::store::until;
-use super::turn::WorkflowTurn;
+use crate::api::oam::StepStatus;
 use crate::runtime::cron;
 use crate::text::truncate;
 
@@ -27,62 +27,52 @@ pub(super) enum Timeout {
     Invalid(String),
 }
 
-impl WorkflowTurn<'_> {
-    /// Returns the timeout of a step. It counts from the first visit; KubeVela looks at it from the second visit on.
-    pub(super) fn timeout(&self, step: usize) -> Timeout {
-        match self.deadline(step) {
-            None => Timeout::Open,
-            Some(Err(error)) => Timeout::Invalid(error),
-            Some(Ok(deadline)) if deadline <= self.now => Timeout::Passed,
-            Some(Ok(_)) => Timeout::Open,
-        }
+/// Returns the timeout of a step. It counts from the first visit; KubeVela looks at it from the second visit on.
+pub(super) fn timeout(run: &WorkflowRun<'_>, step: usize) -> Timeout {
+    match deadline(run, step) {
+        None => Timeout::Open,
+        Some(Err(error)) => Timeout::Invalid(error),
+        Some(Ok(deadline)) if deadline <= run.now => Timeout::Passed,
+        Some(Ok(_)) => Timeout::Open,
     }
+}
 
-    fn deadline(&self, step: usize) -> Option<Result<Timestamp, String>> {
-        let timeout = self.step(step).map(|step| step.timeout.as_str());
-        let timeout = timeout.filter(|timeout| !timeout.is_empty())?;
-        let Time(begin) = self.statuses.get(step)?.first_execute_time.as_ref()?;
-        let end = |duration| begin.checked_add(duration).unwrap_or(Timestamp::MAX);
-        Some(parse_duration(timeout).map(end))
-    }
+fn deadline(run: &WorkflowRun<'_>, step: usize) -> Option<Result<Timestamp, String>> {
+    let timeout = run.step(step).map(|step| step.timeout.as_str());
+    let timeout = timeout.filter(|timeout| !timeout.is_empty())?;
+    let Time(begin) = run.statuses.get(step)?.first_execute_time.as_ref()?;
+    let end = |duration| begin.checked_add(duration).unwrap_or(Timestamp::MAX);
+    Some(parse_duration(timeout).map(end))
+}
 
-    /// Returns the time until the next step fails or is resumed, and zero if a step was pending and has become ready.
-    pub(super) fn next_timer(&mut self) -> Option<Duration> {
-        let pending = std::mem::take(&mut self.pending);
-        if pending
-            .into_iter()
-            .any(|step| self.is_outstanding(step) && self.pending_on(step).is_none())
-        {
-            return Some(Duration::ZERO);
-        }
-        let timers = (0..self.plan.len()).filter_map(|step| self.timer(step));
-        timers.min().map(|timer| timer.min(MAX_WAIT))
-    }
+/// Returns the time before which a step that waits must not run again. A template that applies an object and then waits
+/// would otherwise start itself without end by the event of its own write.
+pub(super) fn next_run(run: &WorkflowRun<'_>, status: &StepStatus) -> Option<Timestamp> {
+    let next_run = || run.store.attempts.next_run(&status.id, run.now);
+    status.is(StepPhase::Running).then(next_run).flatten()
+}
 
-    fn timer(&self, step: usize) -> Option<Duration> {
-        let status = self.statuses.get(step).filter(|status| !self.has_finished(status))?;
-        let is_outstanding = self.is_outstanding(step);
-        if is_outstanding && status.is(StepPhase::Pending) {
-            return None;
-        }
-        let next_run = self.next_run(status).filter(|_| is_outstanding);
-        let resumption = self
-            .store
-            .suspensions
-            .until(&status.id)
-            .filter(|_| status.is_suspended());
-        // If failures suspend, a timeout is tried again at the back-off.
-        let is_met = |deadline: &Timestamp| *deadline > self.now || !status.is(StepPhase::Failed);
-        let deadline = self.deadline(step).and_then(Result::ok).filter(is_met);
-        let timers = [resumption, deadline, next_run].into_iter().flatten();
-        // A step that is not visited does not meet a time that has passed.
-        let timers = timers.filter(|time| !is_outstanding || *time > self.now);
-        timers.min().map(|time| until(time, self.now))
-    }
+/// Returns the time until the next step fails or is resumed.
+pub(super) fn next_timer(run: &WorkflowRun<'_>, is_outstanding: impl Fn(usize) -> bool) -> Option<Duration> {
+    let timers = (0..run.plan.len()).filter_map(|step| timer(run, step, is_outstanding(step)));
+    timers.min().map(|timer| timer.min(MAX_WAIT))
+}
 
-    fn is_outstanding(&self, step: usize) -> bool {
-        matches!(self.visits.get(step), Some(Visit::Outstanding))
+fn timer(run: &WorkflowRun<'_>, step: usize, is_outstanding: bool) -> Option<Duration> {
+    let WorkflowRun { now, store, .. } = run;
+    let status = run.statuses.get(step).filter(|status| !run.has_finished(status))?;
+    if is_outstanding && status.is(StepPhase::Pending) {
+        return None;
     }
+    let next_run = next_run(run, status).filter(|_| is_outstanding);
+    let resumption = store.suspensions.until(&status.id).filter(|_| status.is_suspended());
+    // If failures suspend, a timeout is tried again at the back-off.
+    let is_met = |deadline: &Timestamp| deadline > now || !status.is(StepPhase::Failed);
+    let deadline = deadline(run, step).and_then(Result::ok).filter(is_met);
+    let timers = [resumption, deadline, next_run].into_iter().flatten();
+    // A step that is not visited does not meet a time that has passed.
+    let timers = timers.filter(|time| !is_outstanding || time > now);
+    timers.min().map(|time| until(time, *now))
 }
 
 /// Parses a duration as Go does. A negative duration is over at once.

@@ -26,7 +26,7 @@ use crate::api::oam::{WorkflowStatus, WorkflowStep};
 use crate::controllers::oam::metrics::PassStage;
 use crate::controllers::oam::parse::place_of;
 use crate::controllers::oam::workflow::{
-    FailureReason, InputUsage, State, StepResult, StepTask, ValueStore, WorkflowTurn, is_apply_component,
+    FailureReason, InputUsage, State, StepResult, StepTask, ValueStore, WorkflowRun, WorkflowTurn, is_apply_component,
 };
 use lifecycle::finished_state;
 use template::{check_condition, run_template};
@@ -117,13 +117,13 @@ async fn run_rounds(rollout: &mut Rollout<'_, '_>, turn: &mut WorkflowTurn<'_>) 
             match task {
                 StepTask::Run(step) => to_run.push(step),
                 StepTask::Check(step) => {
-                    let result = check_condition(rollout.env(), turn, step).await?;
+                    let result = check_condition(rollout.env(), &turn.run, step).await?;
                     turn.record_check(step, result);
                 }
             }
         }
         let mut results = Vec::new();
-        let run = run_steps(rollout, turn, &to_run, end, &mut results).await;
+        let run = run_steps(rollout, &mut turn.run, &to_run, end, &mut results).await;
         for (step, result) in results {
             turn.record(step, result);
         }
@@ -139,7 +139,7 @@ async fn run_rounds(rollout: &mut Rollout<'_, '_>, turn: &mut WorkflowTurn<'_>) 
 /// `results` has the results of the steps that have run.
 async fn run_steps(
     rollout: &mut Rollout<'_, '_>,
-    turn: &mut WorkflowTurn<'_>,
+    run: &mut WorkflowRun<'_>,
     round: &[usize],
     end: Instant,
     results: &mut Vec<(usize, StepResult)>,
@@ -149,17 +149,17 @@ async fn run_steps(
         if !(results.is_empty() && deployments.is_empty()) && Instant::now() >= end {
             break;
         }
-        if !turn.step(step).is_some_and(is_apply_component) {
-            results.push((step, run_template(rollout, turn, step).await?));
+        if !run.step(step).is_some_and(is_apply_component) {
+            results.push((step, run_template(rollout, run, step).await?));
             continue;
         }
-        match prepare_step(rollout, turn, step, &mut usage).await? {
+        match prepare_step(rollout, run, step, &mut usage).await? {
             ControlFlow::Continue(deployment) => deployments.push(deployment),
             ControlFlow::Break(result) => results.push((step, result)),
         }
     }
     for (deployment, result) in rollout.deploy(deployments, None).await? {
-        let outputs = turn
+        let outputs = run
             .step(deployment.index)
             .map(|step| step.outputs.as_slice())
             .unwrap_or_default();
@@ -193,11 +193,11 @@ async fn run_steps(
 /// Breaks with the result of a step that deploys nothing.
 async fn prepare_step(
     rollout: &mut Rollout<'_, '_>,
-    turn: &WorkflowTurn<'_>,
+    run: &WorkflowRun<'_>,
     step: usize,
     usage: &mut InputUsage,
 ) -> Result<ControlFlow<StepResult, ComponentDeployment>, Stop> {
-    let Some(declared) = turn.step(step) else {
+    let Some(declared) = run.step(step) else {
         return Ok(ControlFlow::Break(execute_failure("the step is missing".to_owned())));
     };
     let properties = declared.properties.as_ref().unwrap_or(&Value::Null);
@@ -208,7 +208,7 @@ async fn prepare_step(
             "component {name} not found"
         ))));
     };
-    let inputs = turn.inputs(step).map_err(|error| error.to_string());
+    let inputs = run.inputs(step).map_err(|error| error.to_string());
     let completed = inputs.and_then(|inputs| {
         usage.add(&inputs)?;
         with_inputs(component, &inputs)

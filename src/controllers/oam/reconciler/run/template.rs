@@ -10,15 +10,15 @@ use crate::controllers::oam::reconciler::rollout::Rollout;
 use crate::controllers::oam::reconciler::rollout::render::{invalid_key, set_path};
 use crate::controllers::oam::reconciler::rollout::stopped;
 use crate::controllers::oam::steps::{self, StepTemplate};
-use crate::controllers::oam::workflow::{FailureReason, StepResult, WorkflowTurn};
+use crate::controllers::oam::workflow::{FailureReason, StepResult, WorkflowRun};
 use crate::cue;
 
 pub(super) async fn run_template(
     rollout: &mut Rollout<'_, '_>,
-    turn: &mut WorkflowTurn<'_>,
+    run: &mut WorkflowRun<'_>,
     index: usize,
 ) -> Result<StepResult, Stop> {
-    let Some(step) = turn.step(index) else {
+    let Some(step) = run.step(index) else {
         return Ok(execute_failure("the step is missing".to_owned()));
     };
     let Some(definition) = rollout.target.parsed.workflow.definitions.get(&step.type_) else {
@@ -28,7 +28,7 @@ pub(super) async fn run_template(
         )));
     };
     let source = definition.template().unwrap_or_default();
-    let inputs = turn.inputs(index).map_err(|error| error.to_string());
+    let inputs = run.inputs(index).map_err(|error| error.to_string());
     let properties = match inputs.and_then(|inputs| with_inputs(step, &inputs)) {
         Ok(properties) => properties,
         Err(message) => {
@@ -44,13 +44,13 @@ pub(super) async fn run_template(
     // Labels and annotations can be large, and each evaluation gets the context.
     let expressions = step.outputs.iter().map(|output| output.value_from.as_str());
     let texts: Vec<&str> = std::iter::once(source).chain(expressions).collect();
-    let context = turn.context(index).named_in(&texts.join("\n"));
+    let context = run.context(index).named_in(&texts.join("\n"));
     let env = rollout.env();
     let evaluator = env.evaluator();
-    let (id, resumptions) = (turn.id(index).to_owned(), turn.resumptions(index));
+    let (id, resumptions) = (run.id(index).to_owned(), run.resumptions(index));
     let mut functions = StepFunctions {
         rollout,
-        values: turn.values_mut(),
+        values: run.values_mut(),
         step_name: &step.name,
         step_id: &id,
         stop: None,
@@ -75,13 +75,13 @@ pub(super) async fn run_template(
 
 pub(super) async fn check_condition(
     env: &Env<'_>,
-    turn: &WorkflowTurn<'_>,
+    run: &WorkflowRun<'_>,
     index: usize,
 ) -> Result<Result<bool, String>, Stop> {
-    let Some(step) = turn.step(index) else {
+    let Some(step) = run.step(index) else {
         return Ok(Err("the step is missing".to_owned()));
     };
-    let scope = match turn.condition_scope(index) {
+    let scope = match run.condition_scope(index) {
         Ok(scope) => scope,
         Err(error) => return Ok(Err(error.to_string())),
     };

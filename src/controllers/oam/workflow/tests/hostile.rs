@@ -198,10 +198,10 @@ fn results_that_nobody_has_asked_for_are_ignored() {
     assert_eq!(turn.next_round(), [StepTask::Run(1)]);
     assert_eq!(turn.next_round(), []);
     assert_eq!(
-        (turn.step(9), turn.inputs(9), turn.resumptions(9)),
+        (turn.run.step(9), turn.run.inputs(9), turn.run.resumptions(9)),
         (None, Ok(Vec::new()), 0)
     );
-    assert!(turn.condition_scope(9).unwrap().contains_key("status"));
+    assert!(turn.run.condition_scope(9).unwrap().contains_key("status"));
     let outcome = turn.end();
     let states: Vec<(&str, &str)> = all(&outcome.status.steps)
         .map(|step| (step.name.as_str(), step.phase.as_str()))

@@ -63,7 +63,7 @@ fn the_duration_counts_from_the_begin_that_the_status_shows() {
 /// Runs a turn of a step whose template suspends twice. Returns the state, and the number of suspensions that are over.
 fn turn_of_approvals(run: &mut Run) -> (State, u32) {
     let mut turn = run.begin().unwrap();
-    let resumptions = turn.resumptions(0);
+    let resumptions = turn.run.resumptions(0);
     if turn.next_round() == [StepTask::Run(0)] {
         let result = match resumptions {
             0 | 1 => StepResult::Suspended {

@@ -188,14 +188,14 @@ impl Run {
             for task in round {
                 match task {
                     StepTask::Check(index) => {
-                        let step = turn.step(index).unwrap();
+                        let step = turn.run.step(index).unwrap();
                         self.scopes
-                            .insert(step.name.clone(), turn.condition_scope(index).unwrap());
+                            .insert(step.name.clone(), turn.run.condition_scope(index).unwrap());
                         let value = self.conditions.get(step.condition.as_str()).copied();
                         turn.record_check(index, value.ok_or_else(|| "undefined".to_owned()));
                     }
                     StepTask::Run(index) => {
-                        let name = turn.step(index).unwrap().name.clone();
+                        let name = turn.run.step(index).unwrap().name.clone();
                         self.ran.push(name.clone());
                         turn.record(index, result(&name));
                     }

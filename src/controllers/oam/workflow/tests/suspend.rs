@@ -138,7 +138,7 @@ fn other_steps_go_on_while_a_step_is_suspended() {
 
 /// A step whose template suspends twice, and waits after the first time.
 fn template(turn: &WorkflowTurn<'_>, index: usize, is_ready: bool) -> StepResult {
-    match turn.resumptions(index) {
+    match turn.run.resumptions(index) {
         0 => StepResult::Suspended {
             message: "first".to_owned(),
             duration: None,
@@ -199,7 +199,7 @@ fn a_resumption_counts_once_if_the_status_was_not_written() {
         run.restart();
     }
     let turn = run.begin();
-    assert_eq!(turn.unwrap().resumptions(0), 1);
+    assert_eq!(turn.unwrap().run.resumptions(0), 1);
 }
 
 #[test]

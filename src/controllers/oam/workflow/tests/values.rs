@@ -40,7 +40,7 @@ fn inputs_are_values_of_steps_or_of_the_context() {
     .unwrap();
     assert_eq!(turn.next_round(), [StepTask::Run(0)]);
     assert_eq!(
-        turn.inputs(0),
+        turn.run.inputs(0),
         Ok(vec![
             ("value.properties.x", json!("app")),
             ("value.properties.x", json!([1, 2]))
@@ -64,7 +64,7 @@ fn inputs_are_fields_of_the_context_and_of_the_properties() {
     run.context = context(json!({"appLabels": {"app.kubernetes.io/part": "shop"}}));
     let mut turn = run.begin().unwrap();
     assert_eq!(turn.next_round(), [StepTask::Run(1)]);
-    let values = turn.inputs(1).unwrap();
+    let values = turn.run.inputs(1).unwrap();
     let values: Vec<Value> = values.into_iter().map(|(_, value)| value).collect();
     let properties = json!({"list": [0, {"x": "y"}]});
     assert_eq!(values, [json!("shop"), json!("a"), json!("g"), json!("y"), properties]);

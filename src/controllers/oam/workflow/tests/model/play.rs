@@ -132,7 +132,7 @@ impl Player<'_> {
         match self.flow.nodes[step].condition {
             Condition::Constant(value) => Ok(value),
             Condition::Failed(other) => {
-                let scope = turn.condition_scope(step).unwrap();
+                let scope = turn.run.condition_scope(step).unwrap();
                 let value = &scope["status"][Flow::name(other)]["failed"];
                 value.as_bool().ok_or_else(|| "undefined".to_owned())
             }
