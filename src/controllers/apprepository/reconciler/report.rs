@@ -63,14 +63,13 @@ impl RepositoryReconciler {
         uid: Option<&str>,
         record: Option<&Record>,
         state: &RecordState,
-    ) {
+    ) -> Result<(), catalog::Error> {
         let is_new = |record: &&Record| !record.state.failure_reported && Some(&*record.uid) == uid;
-        let Some(record) = record.filter(is_new) else { return };
-        if sinks.is_empty() || !state.stalled {
-            return;
-        }
-        if let Err(error) = self.catalog.report_failure(record, &state.message, sinks).await {
-            tracing::warn!(%error, "failed to insert the news of a failure");
+        match record.filter(is_new) {
+            Some(record) if !sinks.is_empty() && state.stalled => {
+                self.catalog.report_failure(record, &state.message, sinks).await
+            }
+            _ => Ok(()),
         }
     }
 
@@ -83,8 +82,10 @@ impl RepositoryReconciler {
     ) -> Result<(), ReconcileError> {
         let Declared { object, spec } = declared;
         if let Some(state) = unrecorded {
-            self.report_unrecorded(&spec.news_sinks, Some(&spec.uid), record, state)
-                .await;
+            let reported = self.report_unrecorded(&spec.news_sinks, Some(&spec.uid), record, state);
+            if let Err(error) = reported.await {
+                tracing::warn!(%error, "failed to insert the news of a failure");
+            }
         }
         if !self.has_status_subresource().await? {
             return Ok(());
@@ -145,11 +146,17 @@ impl RepositoryReconciler {
             failures: 1,
             ..RecordState::default()
         };
-        // Without the record, the status has fewer details.
-        let record = self.catalog.record(name).await.ok().flatten();
+        let record = self.catalog.record(name).await;
         let sinks = news::sinks(meta, self.defaults.news_sinks.as_deref());
-        self.report_unrecorded(&sinks, meta.uid.as_deref(), record.as_ref(), &state)
-            .await;
+        // Without the record, the status has fewer details.
+        let (record, reported) = match record {
+            Ok(record) => {
+                let uid = meta.uid.as_deref();
+                let reported = self.report_unrecorded(&sinks, uid, record.as_ref(), &state).await;
+                (record, reported)
+            }
+            Err(error) => (None, Err(error)),
+        };
         let facts = Facts {
             generation: meta.generation,
             suspended: false,
@@ -173,6 +180,12 @@ impl RepositoryReconciler {
                 .map(drop)
                 .or_else(ignore_not_found)?;
             self.states.update(name, |state| state.last_status = Some(fingerprint));
+        }
+        // Nothing else would reconcile the object again.
+        if let Err(error) = reported
+            && !sinks.is_empty()
+        {
+            return Err(self.faults.reconcile_error(key(name), &error, DATABASE_BACKOFF));
         }
         Err(ReconcileError::Terminal {
             message,
