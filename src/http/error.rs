@@ -317,3 +317,53 @@ fn display(error: &(impl std::fmt::Display + ?Sized)) -> String {
     const MAX_BYTES: usize = 200;
     truncate(&printable(&error.to_string()), MAX_BYTES)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_without_path_name_the_host_only() {
+        let (url, host) = ("https://example.com/secret?token=secret".to_owned(), "example.com");
+        let errors = [
+            FetchError::Timeout {
+                url: url.clone(),
+                limit: Duration::from_secs(5),
+            },
+            FetchError::Status {
+                url: url.clone(),
+                status: StatusCode::NOT_FOUND,
+                retry_after: None,
+                challenges: Vec::new(),
+            },
+            FetchError::TooManyRedirects {
+                url: url.clone(),
+                limit: 5,
+            },
+            FetchError::TooLarge {
+                name: url.clone(),
+                limit: 1,
+                actual: 2,
+                validators: Validators::default(),
+            },
+            FetchError::BadRedirect {
+                url: url.clone(),
+                problem: "missing Location header".to_owned(),
+            },
+            FetchError::Interrupted {
+                url: url.clone(),
+                bytes: 0,
+                detail: "connection reset".to_owned(),
+            },
+            FetchError::InvalidUrl(url.clone()),
+            FetchError::Encoding {
+                url,
+                encoding: "br".to_owned(),
+            },
+        ];
+        for error in errors {
+            let message = error.message_without_path(host);
+            assert!(message.contains(host) && !message.contains("secret"), "{message}");
+        }
+    }
+}

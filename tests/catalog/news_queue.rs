@@ -150,15 +150,25 @@ async fn rows_of_repositories_that_another_process_watches_are_not_due(#[values(
 #[tokio::test]
 async fn the_news_of_a_repository_that_is_taken_over_is_that_of_the_new_cluster(
     #[values(On::Sqlite, On::Postgres)] on: On,
+    #[values(true, false)] is_synced: bool,
 ) {
     let fixture = Fixture::new(on).await;
     sync(&fixture, &[SINK], vec![chart("a", &["1.0.0"])]).await;
     let mut adopted = fixture.catalog.record(&repository()).await.unwrap().unwrap();
     let former = std::mem::replace(&mut adopted.uid, "uid of the new object".to_owned());
     adopted.origin = OTHER.to_owned();
-    let commit = SyncCommit::new(adopted, Some(former), "checksum");
-    let charts = rows(vec![chart("a", &["1.0.0"])]);
-    fixture.catalog.commit(commit, charts).await.unwrap();
+    if is_synced {
+        let commit = SyncCommit::new(adopted, Some(former), "checksum");
+        let charts = rows(vec![chart("a", &["1.0.0"])]);
+        fixture.catalog.commit(commit, charts).await.unwrap();
+    } else {
+        // Its first sync fails.
+        let sinks = owned(&[SINK]);
+        let saved = fixture
+            .catalog
+            .save_with_news(&adopted, Some(&former), None, &sinks, false);
+        saved.await.unwrap();
+    }
     assert_eq!(fixture.catalog.news_backlog(ORIGIN).await.unwrap().rows, 0);
     assert_eq!(fixture.catalog.news_backlog(OTHER).await.unwrap().rows, 1);
 }

@@ -126,15 +126,27 @@ async fn rows_of_a_namespace_that_another_process_watches_delay_nothing() {
                 unixepoch() * 1000 - 3600000 + n, 0, 0
             FROM numbers, portolan_repositories WHERE name = 'other'"
             .to_owned(),
+        "INSERT INTO portolan_news SELECT 'expired', origin, namespace, name, sink, event, 1, 0, 0
+            FROM portolan_news WHERE id = 'other0'"
+            .to_owned(),
     ];
     for statement in statements {
         world.execute(&statement).await;
     }
 
     let _portolan = world.run(&flags).await;
+    let of_other = "SELECT id FROM portolan_news WHERE name = 'other'";
+    eventually(SOON, "the expired row to be deleted", async || {
+        let rows = world.texts(of_other).await.len();
+        if rows == 2_000 {
+            Ok(())
+        } else {
+            Err(format!("{rows} rows"))
+        }
+    })
+    .await;
     world.release("web", &["1.1.0", "1.0.0"]);
     sink.request_with("\"1.1.0\"").await;
-    let of_other = "SELECT id FROM portolan_news WHERE name = 'other'";
     assert_eq!(world.texts(of_other).await.len(), 2_000);
     assert_eq!(sink.requests().len(), 2);
 }

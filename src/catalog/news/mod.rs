@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::engine::{Transaction, execute, execute_list};
+use super::engine::{Transaction, execute, execute_list, select};
 use super::record::storable;
 use super::{Error, Record};
 use crate::text::{hex, truncate};
@@ -139,10 +139,16 @@ pub(super) async fn insert_health(
     insert(tx, record, sinks, hash, &event).await
 }
 
-/// Leaves the news of a repository that belonged to another origin to that of the record.
+/// Leaves the news of a repository to the origin of the record, before the record of another origin is overwritten.
 pub(super) async fn take_over(tx: &mut Transaction, record: &Record) -> Result<(), Error> {
+    const SELECT: &str =
+        "SELECT count(*) FROM portolan_repositories WHERE namespace = $1 AND name = $2 AND origin <> $3";
     const UPDATE: &str = "UPDATE portolan_news SET origin = $3 WHERE namespace = $1 AND name = $2";
-    execute!(tx, UPDATE, record.name, storable(&record.origin));
+    let origin = storable(&record.origin);
+    let (others,): (i64,) = select!(fetch_one, tx, SELECT, record.name, &*origin);
+    if others > 0 {
+        execute!(tx, UPDATE, record.name, &*origin);
+    }
     Ok(())
 }
 

@@ -144,9 +144,8 @@ impl Catalog {
         const OPERATION: &str = "write the repository record";
         let namespace = &record.name.namespace;
         self.ensure_writable()?;
-        let has_news = !sinks.is_empty() && was_failure_reported != record.state.failure_reported;
-        // One statement is enough without a fence, which needs a transaction.
-        let is_simple = self.0.pools.has_session() && !self.0.fences.has_lease() && !has_news;
+        // One statement is enough without a fence or news, which need a transaction.
+        let is_simple = self.0.pools.has_session() && !self.0.fences.has_lease() && sinks.is_empty();
         if let (Some(uid), Some(revision), None, true) = (expected_uid, record.revision, history, is_simple) {
             let update = async |connection: &mut Connection| record::update(connection, record, uid, revision).await;
             let updated = self
@@ -156,6 +155,7 @@ impl Catalog {
         }
         let save = self.write(OPERATION, namespace, async |tx| {
             record::lock_and_check_identity(tx, record, expected_uid).await?;
+            news::take_over(tx, record).await?;
             record::save(tx, record).await?;
             if let Some(entry) = history {
                 history::add(tx, &record.name, entry).await?;
@@ -226,6 +226,7 @@ async fn write_commit(
     } = commit;
     let name = record.name.clone();
     record::lock_and_check_identity(tx, &record, expected_uid.as_deref()).await?;
+    news::take_over(tx, &record).await?;
     let before = ReposRow::find(tx, &name).await?;
     let repos = match &before {
         Some(row) => row.clone(),
@@ -237,7 +238,6 @@ async fn write_commit(
     };
     if has_other_inputs(tx, &record).await? {
         reset_failures(tx, &name).await?;
-        news::take_over(tx, &record).await?;
     }
     if is_complete {
         failures::retry(tx, &name).await?;
@@ -286,13 +286,12 @@ async fn write_commit(
     Ok(committed)
 }
 
-/// Returns true if the stored charts belong to another object, origin or change key.
+/// Returns true if the stored charts belong to another object or change key.
 async fn has_other_inputs(tx: &mut Transaction, record: &Record) -> Result<bool, Error> {
     const SELECT: &str = "SELECT count(*) FROM portolan_repositories
-        WHERE namespace = $1 AND name = $2 AND (uid <> $3 OR change_key <> $4 OR origin <> $5)";
-    let [uid, change_key, origin] =
-        [&record.uid, &record.change_key, &record.origin].map(|text| record::storable(text));
-    let (count,): (i64,) = select!(fetch_one, tx, SELECT, record.name, &*uid, &*change_key, &*origin);
+        WHERE namespace = $1 AND name = $2 AND (uid <> $3 OR change_key <> $4)";
+    let (uid, change_key) = (record::storable(&record.uid), record::storable(&record.change_key));
+    let (count,): (i64,) = select!(fetch_one, tx, SELECT, record.name, &*uid, &*change_key);
     Ok(count > 0)
 }
 

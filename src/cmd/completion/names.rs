@@ -15,7 +15,6 @@ use kube::{Api, Resource};
 use crate::api::{AppRepository, Application, NamespacedName, oam};
 use crate::cmd::{self, show::Show};
 use crate::runtime::kube_client::{ConnectOptions, connect_silently};
-use crate::text::is_control;
 
 /// A shell waits for the answer.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -79,14 +78,21 @@ async fn charts_of(repository: &str) -> Option<BTreeSet<String>> {
     let (namespace, mut charts) = (show.query.namespace(), BTreeSet::new());
     let visit = |name: NamespacedName, chart_id: &str| {
         let is_shown = namespace.is_none_or(|namespace| namespace == name.namespace);
-        if is_shown && name.name == repository && !chart_id.contains(is_control) {
-            charts.insert(chart_id.replace("%2F", "/"));
+        let chart = chart_id.replace("%2F", "/");
+        if is_shown && name.name == repository && chart.chars().all(is_safe) {
+            charts.insert(chart);
         }
     };
     let database = &show.database;
     let read = database.read(async |catalog| Ok(catalog.visit_chart_ids(visit).await?));
     read.await.ok()?;
     Some(charts)
+}
+
+/// Returns false for characters that a shell may read as something else: bash quotes no candidate, and authors choose the
+/// names of charts.
+const fn is_safe(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '+' | '/' | '-')
 }
 
 /// Returns the command `show` that is being typed.

@@ -82,7 +82,13 @@ async fn names_of_objects_complete() {
 async fn charts_of_the_database_complete_behind_their_repository(#[values(On::Sqlite, On::Postgres)] on: On) {
     let site = Site::new(on).await;
     let versions: &[&str] = &["1.0.0"];
-    let charts = [("beacon", versions), ("buoy", versions), ("quay", versions)];
+    // A shell would run the last one.
+    let charts = [
+        ("beacon", versions),
+        ("buoy", versions),
+        ("quay", versions),
+        ("b$(id)", versions),
+    ];
     site.fill("harbour", &charts).await;
     site.fill("haven", &[("beam", versions)]).await;
     let (nowhere, database) = (Path::new("/nowhere"), format!("--database-url={}", site.database_url));

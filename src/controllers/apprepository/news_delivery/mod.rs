@@ -140,19 +140,20 @@ impl NewsDelivery {
             FALLBACK
         };
         let now = Timestamp::now();
+        let expiry = now - MAX_AGE;
+        // Also without own rows: others may be of repositories that no process watches any more.
+        if cleaned.is_none_or(|cleaned| cleaned.elapsed() >= CLEAN_INTERVAL) {
+            self.clean_up(expiry).await?;
+            *cleaned = Some(Instant::now());
+        }
         let due = self.due_news(now, &deliveries.sinks()).await?;
         let Some(next_try) = due.next_try else {
             deliveries.forget();
             self.metrics.observe(&NewsBacklog::default());
             return Ok(idle);
         };
-        let expiry = now - MAX_AGE;
         for row in due.rows.into_iter().filter(|row| row.created >= expiry) {
             deliveries.start(row, |row, state| Arc::clone(self).deliver(row, state));
-        }
-        if cleaned.is_none_or(|cleaned| cleaned.elapsed() >= CLEAN_INTERVAL) {
-            self.clean_up(expiry).await?;
-            *cleaned = Some(Instant::now());
         }
         let pause = Duration::try_from(next_try.duration_since(now)).unwrap_or_default();
         Ok(pause.clamp(BUSY_INTERVAL, idle))
@@ -171,16 +172,18 @@ impl NewsDelivery {
     /// Deletes the rows of this cluster that are too old or too many, and counts the others.
     async fn clean_up(&self, expiry: Timestamp) -> Result<(), catalog::Error> {
         let origin = self.origin.id();
-        let expired = self.catalog.expire_news(origin, expiry).await?;
-        self.metrics.dropped("Expired", expired);
         let mut backlog = self.catalog.news_backlog(origin).await?;
-        let mut surplus = 0;
+        let (mut expired, mut surplus) = (0, 0);
+        if backlog.oldest.is_some_and(|oldest| oldest < expiry) {
+            expired = self.catalog.expire_news(origin, expiry).await?;
+            self.metrics.dropped("Expired", expired);
+        }
         if backlog.rows > u64::from(MAX_PER_SINK) {
             surplus = self.catalog.trim_news(origin, MAX_PER_SINK, MAX_TOTAL).await?;
             self.metrics.dropped("TooMany", surplus);
-            backlog = self.catalog.news_backlog(origin).await?;
         }
         if expired + surplus > 0 {
+            backlog = self.catalog.news_backlog(origin).await?;
             tracing::warn!(
                 rows = expired + surplus,
                 "dropped news that its sinks did not accept in time"

@@ -64,14 +64,13 @@ async fn report_unrecorded(
     uid: Option<&str>,
     record: Option<&Record>,
     state: &RecordState,
-) {
+) -> Result<(), catalog::Error> {
     let is_new = |record: &&Record| !record.state.failure_reported && Some(&*record.uid) == uid;
-    let Some(record) = record.filter(is_new) else { return };
-    if sinks.is_empty() || !state.stalled {
-        return;
-    }
-    if let Err(error) = catalog.report_failure(record, &state.message, sinks).await {
-        tracing::warn!(%error, "failed to insert the news of a failure");
+    match record.filter(is_new) {
+        Some(record) if !sinks.is_empty() && state.stalled => {
+            catalog.report_failure(record, &state.message, sinks).await
+        }
+        _ => Ok(()),
     }
 }
 
@@ -84,7 +83,10 @@ pub(super) async fn write_status(
 ) -> Result<(), ReconcileError> {
     let Declared { object, spec } = declared;
     if let Some(state) = unrecorded {
-        report_unrecorded(&reconciler.catalog, &spec.news_sinks, Some(&spec.uid), record, state).await;
+        let reported = report_unrecorded(&reconciler.catalog, &spec.news_sinks, Some(&spec.uid), record, state);
+        if let Err(error) = reported.await {
+            tracing::warn!(%error, "failed to insert the news of a failure");
+        }
     }
     if !has_status_subresource(&reconciler.origin).await? {
         return Ok(());
@@ -140,11 +142,16 @@ pub(super) async fn report_invalid_object(
         failures: 1,
         ..RecordState::default()
     };
-    // Without the record, the status has fewer details.
     let catalog = &reconciler.catalog;
-    let record = catalog.record(name).await.ok().flatten();
     let sinks = news::sinks(meta, reconciler.defaults.news_sinks.as_deref());
-    report_unrecorded(catalog, &sinks, meta.uid.as_deref(), record.as_ref(), &state).await;
+    // Without the record, the status has fewer details.
+    let (record, reported) = match catalog.record(name).await {
+        Ok(record) => {
+            let reported = report_unrecorded(catalog, &sinks, meta.uid.as_deref(), record.as_ref(), &state).await;
+            (record, reported)
+        }
+        Err(error) => (None, Err(error)),
+    };
     let facts = Facts {
         generation: meta.generation,
         suspended: false,
@@ -164,6 +171,12 @@ pub(super) async fn report_invalid_object(
             ignore_not_found(error)?;
         }
         states.update(name, |state| state.last_status = Some(fingerprint));
+    }
+    // Nothing else would reconcile the object again.
+    if let Err(error) = reported
+        && !sinks.is_empty()
+    {
+        return Err(reconciler.faults.reconcile_error(key(name), &error, DATABASE_BACKOFF));
     }
     Err(ReconcileError::Terminal {
         message,

@@ -31,7 +31,7 @@ struct Limits {
 #[derive(Default)]
 struct State {
     running: RunningPasses,
-    /// Each Application once. Namespaces take turns: one that was served stands behind the others.
+    /// Each Application once. In a cluster, namespaces take turns: one that was served stands behind the others.
     waiting: Vec<WaitingApplication>,
 }
 
@@ -161,8 +161,9 @@ impl State {
         while let Some(at) = self.waiting.iter().position(|waiting| fits(&running, waiting)) {
             let WaitingApplication { name, clusters } = self.waiting.remove(at);
             running.add(true, &clusters);
-            self.waiting
-                .sort_by_key(|waiting| waiting.name.namespace == name.namespace);
+            self.waiting.sort_by_key(|waiting| {
+                waiting.name.namespace == name.namespace && !waiting.clusters.is_disjoint(&clusters)
+            });
             woken.push(name);
         }
         woken
@@ -317,6 +318,19 @@ mod tests {
         drop(running);
         assert_eq!(bench.woken(), Vec::<String>::new());
         bench.assert_empty();
+    }
+
+    #[test]
+    fn the_turn_of_a_namespace_in_one_cluster_is_none_in_another() {
+        let bench = Bench::new(4);
+        let (east, west) = (bench.started("z/1", &["east"]), bench.started("z/2", &["west"]));
+        for (application, cluster) in [("a/1", "east"), ("b/1", "east"), ("a/2", "west")] {
+            bench.refused(application, &[cluster]);
+        }
+        drop(west);
+        assert_eq!(bench.woken(), ["a/2"]);
+        drop(east);
+        assert_eq!(bench.woken(), ["a/1"]);
     }
 
     #[test]

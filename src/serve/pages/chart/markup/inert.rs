@@ -265,6 +265,8 @@ impl<'a> Inert<'a> {
                 let name = self.heading_name(level);
                 self.push_html(name, &id);
             }
+            // Long lines scroll, also by keyboard.
+            "pre" => self.push_html("pre", &format!("{id} tabindex=\"0\"")),
             name => {
                 // Authors leave out the end tags of these.
                 let may_be_open = ["dd", "dt", "li", "p", "td", "th", "tr"].contains(&name);

@@ -232,11 +232,39 @@ fn raw_elements_end_with_the_element_that_contains_them() {
             "<details>\n<summary>more</summary>\n<p><em>b</em></p>\n</details>",
         ),
         ("<ul><li>a<li>b</ul>", "<ul><li>a</li><li>b</li></ul>"),
+        ("<pre id=b>a</pre>", "<pre id=\"readme-b\" tabindex=\"0\">a</pre>"),
         ("a &amp; <kbd>b &lt;</kbd>", "<p>a &amp; <kbd>b &lt;</kbd></p>\n"),
     ] {
         let found = html(text);
         assert_eq!(found.trim_end(), expected.trim_end(), "{text}");
     }
+}
+
+/// Browsers end elements earlier than their end tags say, such as the `div` in `<li><div><li></li></div></li>`.
+#[test]
+fn an_end_tag_without_an_open_element_closes_none_of_the_page() {
+    let before = |template: &'static str, end: &str| template.split_once(end).unwrap().0;
+    let page = [
+        before(include_str!("../../templates/base.html"), "{% block main %}"),
+        before(
+            include_str!("../../templates/chart/chart.html"),
+            "{% when Tab::Readme(content) %}",
+        ),
+        before(include_str!("../../templates/chart/readme.html"), "{{ html|safe }}"),
+    ]
+    .concat();
+    let mut open = Vec::new();
+    for tag in page.split('<').skip(1) {
+        let mut parts = tag.split(|c: char| !c.is_ascii_alphanumeric() && c != '/');
+        let name = parts.next().unwrap_or_default();
+        match name.strip_prefix('/') {
+            Some(end) => assert_eq!(open.pop(), Some(end), "{tag}"),
+            None if ["", "img", "input", "link", "meta"].contains(&name) => {}
+            None => open.push(name),
+        }
+    }
+    // None of them is allowed in a README.
+    assert_eq!(open, ["html", "body", "main", "article"]);
 }
 
 #[test]
