@@ -177,12 +177,12 @@ pub(super) async fn commit(
     let stored = match before {
         Some(before) if !recount => before + change,
         _ => StoredBytes {
-            charts: total_size(tx, name, "charts", "info").await?
-                + total_size(tx, name, "portolan_deprecated_charts", "info").await?,
-            files: total_size(tx, name, "files", "info").await?
-                + total_size(tx, name, "portolan_chart_metadata", "metadata").await?
-                + total_size(tx, name, "portolan_svg_icons", "svg").await?
-                + total_size(tx, name, "portolan_svg_icons", "url").await?,
+            charts: total_size(tx, name, "info", "charts").await?
+                + total_size(tx, name, "info", "portolan_deprecated_charts").await?,
+            files: total_size(tx, name, "info", "files").await?
+                + total_size(tx, name, "metadata", "portolan_chart_metadata").await?
+                + total_size(tx, name, "svg", "portolan_svg_icons").await?
+                + total_size(tx, name, "url", "portolan_svg_icons").await?,
         },
     };
     execute!(tx, UPSERT, name, stored.charts, stored.files);
@@ -303,8 +303,8 @@ pub(super) async fn size_of_files(tx: &mut Transaction, ids: &[i64]) -> Result<i
 pub(super) async fn total_size(
     tx: &mut Transaction,
     name: &NamespacedName,
-    table: &'static str,
     column: &'static str,
+    table: &'static str,
 ) -> Result<i64, Error> {
     let size = tx.choose("octet_length", "pg_column_size");
     let repo = if table.starts_with("portolan_") { "" } else { "repo_" };

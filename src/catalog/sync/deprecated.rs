@@ -64,7 +64,7 @@ pub(super) async fn write(
         return Ok(0);
     }
     let before: i64 = stored.iter().map(|(_, bytes)| bytes).sum();
-    Ok(stored_bytes::total_size(tx, name, "portolan_deprecated_charts", "info").await? - before)
+    Ok(stored_bytes::total_size(tx, name, "info", "portolan_deprecated_charts").await? - before)
 }
 
 async fn write_rows(
