@@ -98,7 +98,7 @@ async fn clean_up_deleted(
     Ok(Action::Done)
 }
 
-/// Before the charts, which a Job would write again.
+/// Ends the Jobs and CronJobs that would write the charts again.
 async fn end_jobs(reconciler: &RepositoryReconciler, name: &NamespacedName) {
     if let Some(remover) = &reconciler.cronjob_remover {
         remover.after_deletion(name).await;

@@ -1,7 +1,7 @@
 //! Syncs one repository: fetch, decode, validate, commit.
 //!
 //! ```text
-//! Secrets ─► filter ─┬─► index: locate ─► fetch ─► decode ─┬─► filter, spool ─► shrink guard ─► one transaction
+//! filter ─► Secrets ─┬─► index: locate ─► fetch ─► decode ─┬─► filter, spool ─► shrink guard ─► one transaction
 //!                    └─► registry: tags ─► pulls ─► charts ┘
 //!                         (304, same bytes or same tags: one row touched)
 //! ```
@@ -21,7 +21,7 @@ pub mod object_limits;
 mod oci;
 pub mod request;
 pub mod rows;
-pub mod shrink_guard;
+mod shrink_guard;
 mod verify;
 
 use std::collections::{HashMap, HashSet};

@@ -18,15 +18,14 @@ const MIN_VERSIONS: u64 = 50;
      accept, set annotation {ALLOW_SHRINK}: \"{digest}\"",
     .was.names, .was.versions, .now.names, .now.versions
 )]
-pub struct Shrunk {
+struct Shrunk {
     was: Baseline,
     now: Baseline,
-    pub digest: String,
+    digest: String,
 }
 
 /// Returns the counts to compare the next index with, from before the filter.
-#[must_use]
-pub fn baseline(summary: &Summary) -> Baseline {
+pub(super) fn baseline(summary: &Summary) -> Baseline {
     Baseline {
         names: summary.names,
         versions: summary.versions,
@@ -35,7 +34,7 @@ pub fn baseline(summary: &Summary) -> Baseline {
 
 /// Compares the counts **before** the filter with the last accepted index. `allowed` is the digest that the
 /// user confirmed. Fails if the index is empty, or less than half of a sufficiently large baseline.
-pub fn check(was: Option<&Baseline>, summary: &Summary, allowed: Option<&str>) -> Result<(), Shrunk> {
+fn check(was: Option<&Baseline>, summary: &Summary, allowed: Option<&str>) -> Result<(), Shrunk> {
     let Some(was) = was else { return Ok(()) };
     let now = baseline(summary);
     let has_shrunk = fell(was.names, now.names, MIN_NAMES) || fell(was.versions, now.versions, MIN_VERSIONS);
