@@ -123,11 +123,11 @@ async fn run_rounds(rollout: &mut Rollout<'_, '_>, turn: &mut WorkflowTurn<'_>) 
             }
         }
         let mut results = Vec::new();
-        let run = run_steps(rollout, &mut turn.run, &to_run, end, &mut results).await;
+        let result = run_steps(rollout, &mut turn.run, &to_run, end, &mut results).await;
         for (step, result) in results {
             turn.record(step, result);
         }
-        run?;
+        result?;
         if Instant::now() >= end {
             rollout.outcome.look_again_in(Duration::ZERO);
             return Ok(());
