@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -23,14 +24,16 @@ use crate::text;
 const MAX_ERROR: usize = 1_024;
 /// Text of 1.3 MB may take a hundred times as much, and several kinds are decoded at the same time.
 pub const MAX_DECODED_BYTES: u64 = 16 << 20;
-/// Maximum size of the labels, and of the finalizers, of an invalid object. They count toward no share.
+/// Maximum size of each: the labels, annotations and finalizers of an invalid object. They count toward no share.
 const MAX_META_BYTES: usize = 1 << 10;
+/// Has the whole object once more.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// An object of a declared kind. An invalid object does not block the others.
 #[derive(Clone, Debug)]
 pub enum Cached<K> {
     Object(Arc<K>),
-    /// Only the metadata could be decoded. Annotations, owners, and what else is large, are dropped.
+    /// Only the metadata could be decoded. Owners, and what else is large, are dropped.
     Invalid {
         meta: Arc<ObjectMeta>,
         error: String,
@@ -69,13 +72,18 @@ impl<K> From<DeserializeGuard<K>> for Cached<K> {
 
 fn shrink(meta: ObjectMeta) -> ObjectMeta {
     let is_small = |bytes: usize| bytes <= MAX_META_BYTES;
+    let is_small_map = |map: &BTreeMap<String, String>| {
+        is_small(map.iter().map(|(name, value)| name.len() + value.len()).sum())
+    };
+    let annotations = meta.annotations.map(|mut annotations| {
+        annotations.remove(LAST_APPLIED);
+        annotations
+    });
     ObjectMeta {
-        annotations: None,
+        annotations: annotations.filter(is_small_map),
         owner_references: None,
         managed_fields: None,
-        labels: meta
-            .labels
-            .filter(|labels| is_small(labels.iter().map(|(name, value)| name.len() + value.len()).sum())),
+        labels: meta.labels.filter(is_small_map),
         finalizers: meta
             .finalizers
             .filter(|finalizers| is_small(finalizers.iter().map(String::len).sum())),
@@ -411,6 +419,19 @@ mod tests {
             panic!("expected an undecodable object")
         };
         assert!(error.contains("string"), "{error}");
+    }
+
+    #[test]
+    fn small_annotations_of_an_undecodable_object_stay() {
+        let kept = |news: &str| {
+            let mut object = broken("a", "1");
+            let metadata = &mut object.0.as_mut().unwrap_err().metadata;
+            let annotations = [(LAST_APPLIED, "x".repeat(MAX_META_BYTES)), ("news", news.to_owned())];
+            metadata.annotations = Some(annotations.map(|(name, text)| (name.to_owned(), text)).into());
+            Cached::from(object).meta().annotations.clone()
+        };
+        assert_eq!(kept("hook"), Some([("news".to_owned(), "hook".to_owned())].into()));
+        assert_eq!(kept(&"x".repeat(MAX_META_BYTES)), None);
     }
 
     fn after_an_assumed_write(events: Events) -> (Store<Cached<AppRepository>>, Vec<String>) {
