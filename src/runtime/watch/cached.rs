@@ -72,9 +72,8 @@ impl<K> From<DeserializeGuard<K>> for Cached<K> {
 
 fn shrink(meta: ObjectMeta) -> ObjectMeta {
     let is_small = |bytes: usize| bytes <= MAX_META_BYTES;
-    let is_small_map = |map: &BTreeMap<String, String>| {
-        is_small(map.iter().map(|(name, value)| name.len() + value.len()).sum())
-    };
+    let is_small_map =
+        |map: &BTreeMap<String, String>| is_small(map.iter().map(|(name, value)| name.len() + value.len()).sum());
     let annotations = meta.annotations.map(|mut annotations| {
         annotations.remove(LAST_APPLIED);
         annotations
