@@ -5,7 +5,7 @@ use std::iter::once;
 
 use memchr::memmem::Finder;
 
-use super::summary::{ChartSummary, fold, letters, pairs};
+use super::summary::{ChartSummary, fold, letters};
 use crate::api::NamespacedName;
 
 const MAX_WORDS: usize = 16;
@@ -23,7 +23,6 @@ struct Word {
     text: String,
     characters: usize,
     letters: u64,
-    pairs: u128,
     /// Built once: a search compares the word with all charts.
     finder: Finder<'static>,
 }
@@ -82,7 +81,6 @@ impl Word {
         Self {
             characters: text.chars().count(),
             letters: letters(&text),
-            pairs: pairs(&text),
             finder: Finder::new(&text).into_owned(),
             text,
         }
@@ -91,9 +89,6 @@ impl Word {
     /// Returns 0 if the chart does not match.
     fn score(&self, chart: &ChartSummary) -> u32 {
         let (word, folded) = (&*self.text, &chart.folded);
-        if !folded.may_contain(self.pairs) {
-            return 0;
-        }
         let Some(at) = self.finder.find(folded.text().as_bytes()) else {
             return 0;
         };

@@ -42,7 +42,6 @@ pub(super) struct Folded {
     keywords_start: usize,
     description_start: usize,
     name_letters: u64,
-    pairs: u128,
 }
 
 impl Folded {
@@ -58,7 +57,6 @@ impl Folded {
         text.push(SEPARATOR);
         text += &fold(description);
         Self {
-            pairs: pairs(&text),
             text: text.into(),
             keywords_start,
             description_start,
@@ -68,11 +66,6 @@ impl Folded {
 
     pub(super) const fn name_letters(&self) -> u64 {
         self.name_letters
-    }
-
-    /// Returns false for most words that the text does not contain, without a look at it.
-    pub(super) const fn may_contain(&self, word_pairs: u128) -> bool {
-        word_pairs & !self.pairs == 0
     }
 
     pub(super) fn text(&self) -> &str {
@@ -192,14 +185,6 @@ pub(super) fn letters(text: &str) -> u64 {
     text.chars().fold(0, |set, c| set | 1 << (u32::from(c) % u64::BITS))
 }
 
-/// Returns the set of the text's pairs of bytes. Few pairs share an element.
-pub(super) fn pairs(text: &str) -> u128 {
-    let bytes = text.as_bytes();
-    bytes.iter().zip(bytes.iter().skip(1)).fold(0, |set, (&one, &next)| {
-        set | 1 << ((u32::from(one) * 29 + u32::from(next)) % u128::BITS)
-    })
-}
-
 fn text(text: Option<&str>) -> &str {
     text.unwrap_or_default()
 }
@@ -226,26 +211,9 @@ pub(super) fn known_time(created: &str) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
     use serde_json::{Value, json};
 
     use super::*;
-
-    proptest! {
-        #[test]
-        fn a_text_may_contain_each_of_its_parts(before in ".{0,9}", word in ".{0,9}", after in ".{0,99}") {
-            let folded = Folded::new(&format!("{before}{word}{after}"), &[], "");
-            prop_assert!(folded.may_contain(pairs(&fold(&word))) || !folded.text().contains(&fold(&word)));
-        }
-    }
-
-    #[test]
-    fn a_short_text_excludes_most_words() {
-        let folded = Folded::new("nginx", &["web".into()], "A fast server");
-        for word in ["wordpress", "prom", "redis", "kafka", "tide"] {
-            assert!(!folded.may_contain(pairs(word)), "{word}");
-        }
-    }
 
     fn decode(info: &Value) -> Option<ChartSummary> {
         ChartSummary::decode("stable/web", &info.to_string())
