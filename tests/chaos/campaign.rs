@@ -12,8 +12,10 @@ use super::point::{Fault, Interruption, Target};
 use super::run::{Outcome, interrupted, undisturbed};
 use super::scenario::Scenario;
 use super::state::differences;
+use crate::support::project;
 use crate::support::record::record;
 
+const PAGE: &str = "docs/explanation/reliability.md";
 /// Runs after which the report is written.
 const REPORT_EACH: usize = 25;
 /// Has no factor in common with the number of faults of a point.
@@ -180,12 +182,24 @@ impl Results {
 
     /// Writes the report to docs/explanation/reliability.md.
     fn record(&self) {
+        let [begin, end] = self.marks();
+        record(PAGE, [&begin, &end], &self.report());
+    }
+
+    /// Fails if a report could not be written: it would be noticed after half an hour.
+    pub fn assert_has_place(&self) {
+        let page = std::fs::read_to_string(project(PAGE)).expect("the page can be read");
+        for mark in self.marks() {
+            assert!(page.contains(&mark), "{PAGE} needs {mark}");
+        }
+    }
+
+    fn marks(&self) -> [String; 2] {
         let name = self.scenario.name();
-        let [begin, end] = [
+        [
             format!("<!-- interruptions of {name}: written by `make chaos` -->"),
             format!("<!-- end of interruptions of {name} -->"),
-        ];
-        record("docs/explanation/reliability.md", [&begin, &end], &self.report());
+        ]
     }
 
     /// Fails if many interruptions did not take place, so that the campaign shows little.

@@ -59,6 +59,7 @@ async fn a_scenario_ends_the_same_after_a_sample_of_interruptions(#[case] scenar
     };
     let results = campaign(scenario, extent).await;
     println!("{}", results.report());
+    results.assert_has_place();
     assert_eq!(results.divergences(), Vec::<String>::new());
     results.assert_reached();
 }
