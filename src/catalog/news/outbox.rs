@@ -25,8 +25,8 @@ pub struct NewsBacklog {
     pub oldest: Option<Timestamp>,
 }
 
-/// Selects the oldest row of each sink, of the origin `$1` and the repositories `$2`: those that are due at `$3` first, first
-/// one of each namespace. The cost follows the number of sinks, whose first rows the index finds.
+/// Selects the oldest row of each sink, of the origin `$1` and the repositories `$2`: those that are due at `$3` first, and
+/// of these the oldest of each namespace. The cost follows the number of sinks, whose first rows the index finds.
 macro_rules! due {
     ($repositories:literal) => {
         concat!(
@@ -62,8 +62,8 @@ impl Catalog {
         }
     }
 
-    /// Returns the oldest row of each sink that is not in `busy`, if it is due: first one of each namespace. Other rows than
-    /// those of `repositories` (`namespace/name`; `None` for all) don't count. Deletes rows that can't be read, which would
+    /// Returns the oldest row of each sink that is not in `busy`, if it is due: first the oldest of each namespace. Counts only
+    /// rows of `repositories` (`namespace/name`; `None` for all). Deletes rows that can't be read, which would
     /// hold the later ones of their sink.
     pub async fn due_news(
         &self,

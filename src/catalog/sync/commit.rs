@@ -144,7 +144,7 @@ impl Catalog {
         const OPERATION: &str = "write the repository record";
         let namespace = &record.name.namespace;
         self.ensure_writable()?;
-        // One statement is enough without a fence or news, which need a transaction.
+        // A fence and news need a transaction. Without them, a single statement suffices.
         let is_simple = self.0.pools.has_session() && !self.0.fences.has_lease() && sinks.is_empty();
         if let (Some(uid), Some(revision), None, true) = (expected_uid, record.revision, history, is_simple) {
             let update = async |connection: &mut Connection| record::update(connection, record, uid, revision).await;

@@ -78,7 +78,7 @@ async fn run_stages(env: &Env<'_>, observed: &mut Observed, outcome: &mut Outcom
             return Ok(Action::requeue_after(jitter(CLUSTER_RETRY, 0.5..1.5)));
         }
         Ok(PassEnd::Waiting) => (status::build(outcome, now), None),
-        // What steps have done is recorded: steps that have ended must not run again.
+        // The results of steps are recorded: steps that have ended must not run again.
         Err(Stop::NeedsEvaluator) => {
             outcome.next = Some(env.keep_evaluations());
             (status::build_deferred(outcome, now), None)

@@ -80,7 +80,7 @@ async fn run_turn(
     if let Some(store) = turn.store_without_removed_values() {
         store_values(rollout, store).await?;
     }
-    // What steps have done is recorded even if the pass ends: steps that have ended must not run again.
+    // The results of steps are recorded even if the pass ends: steps that have ended must not run again.
     let result = run_rounds(rollout, &mut turn).await;
     let end = turn.end();
     if let Some(delay) = end.retry_in {

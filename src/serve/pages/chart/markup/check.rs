@@ -1,6 +1,6 @@
 //! The allowed tags and attributes of a README.
 
-/// Of all ids, so that none is one of the page's.
+/// Prefix of all IDs, which keeps them apart from the IDs of the page.
 pub(super) const ID_PREFIX: &str = "readme-";
 
 pub(super) const REL: &str = "nofollow noopener noreferrer";
@@ -24,7 +24,7 @@ fn is_allowed(tag: &str) -> bool {
     is_allowed_element(name) && has_allowed_attributes(name, attributes)
 }
 
-/// Headings begin below that of the page, and images are links.
+/// `h1` is the title of the page, and images are links.
 fn is_allowed_element(name: &str) -> bool {
     matches!(
         name,
